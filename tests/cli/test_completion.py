@@ -34,7 +34,16 @@ def offered(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("build --loss sparse_c", ["sparse_categorical_crossentropy"]),
         (
             "build --frozen ",
-            ["float32", "int8", "int4", "int4-blockwise", "int4-blockwise-64", "int4-blockwise-128", "float16"],
+            [
+                "float32",
+                "int8",
+                "int4",
+                "int4-dynamic",
+                "int4-blockwise",
+                "int4-blockwise-64",
+                "int4-blockwise-128",
+                "float16",
+            ],
         ),
         ("build --state s", ["stateless", "split"]),
         ("build --batch-norm t", ["train"]),

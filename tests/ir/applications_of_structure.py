@@ -159,6 +159,13 @@ def _cast_matmul(n: Numbers, kind: type[Op]) -> Application:
     return Application(ops.CastMatMul(adj_y), [x, w, *scales], dict.fromkeys([1, 2] if scales else [1]))
 
 
+@applies(ops.DynamicRangeMatMul)
+def _dynamic_range_matmul(n: Numbers, kind: type[Op]) -> Application:
+    w = n.rng.integers(-7, 8, (n.whole(1, 5), 2 * n.whole(1, 3))).astype(INT4)
+    x = n.floats(*n.shape(1, 3), n.whole(1, 4), w.shape[1])
+    return Application(ops.DynamicRangeMatMul(), [x, w], {1: None}, smooth=False, tolerance=0.03)
+
+
 def _scales_of_blocks(n: Numbers, w: np.ndarray) -> list[np.ndarray]:
     """One for each number or each row of a matrix, or none: its rows may have any length."""
     blocks = (0, 1, w.shape[1])[n.whole(0, 2)]

@@ -21,7 +21,7 @@ assert applications_of_structure
 #: Linear as they are evaluated, and do not say so: kernels round by the size of the operand, or the derivative is a
 #: person's.
 UNCLAIMED = {
-    ops.Int8MatMul, ops.Int8Conv2D, ops.Int8Conv2DInputGrad, ops.CustomGradient,
+    ops.Int8MatMul, ops.DynamicRangeMatMul, ops.Int8Conv2D, ops.Int8Conv2DInputGrad, ops.CustomGradient,
     ops.Cast,  # float32 to float32 only
 }  # fmt: skip
 

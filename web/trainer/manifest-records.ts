@@ -49,6 +49,7 @@ export const frozen = oneOf(
   "float32",
   "int8",
   "int4",
+  "int4-dynamic",
   "int4-blockwise",
   "int4-blockwise-64",
   "int4-blockwise-128",

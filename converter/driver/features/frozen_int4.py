@@ -1,12 +1,14 @@
-"""`frozen="int4"`: frozen dense layers and embeddings as integers of four bits, exactly met."""
+"""`frozen="int4"`: frozen dense layers and embeddings as integers of four bits, exactly met or of a dynamic range."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation
 from converter.driver.options import INT4_BLOCKS
 from converter.ir import Graph
+from converter.support.notes import Note
 from converter.tflite.quantize.choose import FrozenLayer
 from converter.tflite.quantize.weight_only import store_as_int4
 
@@ -22,10 +24,22 @@ def store(c: Compilation) -> Compilation:
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
         asked = f"frozen={c.options.frozen!r}"
         raise NothingToQuantizeError(f"{asked} changes nothing: no frozen layer becomes int4 ({reasons})")
-    return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers))
+    notes = [*c.notes, *_rounding_notes(layers)]
+    return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers), notes=notes)
+
+
+def _rounding_notes(layers: Iterable[FrozenLayer]) -> Iterator[Note]:
+    """Yield what to say of the layers that round what they read, if there are any."""
+    count = sum(layer.form == "int4-dynamic" for layer in layers)
+    if count:
+        why = (
+            f"in {count} frozen dense layers each row is rounded to int8 by its own range, in training and inference "
+            "alike; gradients are those of the exact products (straight-through). frozen='int4' rounds no activation"
+        )
+        yield Note("activations", "rounded", why)
 
 
 def stored(c: Compilation, forward: Graph) -> tuple[Graph, tuple[FrozenLayer, ...]]:
     """Return a forward graph with what the scheme freezes in int4, and what became of each frozen layer."""
     frozen = {row.parameter for row in c.resolved if row.fraction == 0}
-    return store_as_int4(forward, frozen, INT4_BLOCKS[c.options.frozen])
+    return store_as_int4(forward, frozen, INT4_BLOCKS[c.options.frozen], c.options.frozen == "int4-dynamic")

@@ -9,6 +9,7 @@ from converter.driver.features import frozen_float16, frozen_int4
 from converter.driver.features.blocks import met_as_stored, with_few_inner_features
 from converter.driver.features.layouts import laid
 from converter.driver.features.optimizer import like
+from converter.driver.options import INT4_BLOCKS
 from converter.ir import Graph
 from converter.passes import eliminate_dead_code
 from converter.passes.canonical import canonicalize
@@ -72,7 +73,7 @@ def add_other_rows(c: Compilation) -> Compilation:
 
 def _stored_alike(c: Compilation, graph: Graph) -> Graph:
     """Return a graph that infers with the int4 matrices that the step has, which the file then holds once."""
-    return with_few_inner_features(c, graph) if c.options.frozen == "int4" else graph
+    return with_few_inner_features(c, graph) if c.options.is_int4 and INT4_BLOCKS[c.options.frozen] is None else graph
 
 
 def add_fisher(c: Compilation) -> Compilation:

@@ -190,6 +190,35 @@ class CastMatMul(Op):
         return MatMul(adj_y=self.adj_y).batch_rows(inputs[:2], x, constants[0])
 
 
+@dataclass(frozen=True)
+class DynamicRangeMatMul(Op):
+    """Rows x [..., K] times a constant int4 matrix w [N, K] as it is stored: x w', of integers in both operands.
+
+    The runtime's kernels round each row to int8, by the range of its numbers, and multiply integers: about 0.7% off for
+    normal numbers, which `linear_in` does not claim. The derivative is straight-through (Bengio et al., arXiv
+    1308.3432): dy w, exact, as if nothing were rounded. K is even, so that rows of w end where bytes do.
+    """
+
+    contracts = True
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if w.dtype != INT4 or w.quantization is not None or w.rank != 2 or x.rank < 2 or w.shape[1] % 2:
+            raise ShapeError(f"DynamicRangeMatMul: operands {x} and {w}")
+        return MatMul(adj_y=True).infer(x, TensorType(w.shape, x.dtype))
+
+    def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return CastMatMul(adj_y=True).evaluate(x, w)
+
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return lambda: b(CastMatMul(), dy, w), None
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return MatMul(adj_y=True).cost(inputs, outputs)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return CastMatMul(adj_y=True).batch_rows(inputs, *operands)
+
+
 def check_scales(w: TensorType, *scales: TensorType) -> None:
     """Raise ShapeError where these are no scales of the blocks of a matrix; there are none or one of them."""
     if scales:

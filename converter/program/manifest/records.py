@@ -309,7 +309,14 @@ class Manifest:
     labels: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
     frozen: Literal[
-        "float32", "int8", "int4", "int4-blockwise", "int4-blockwise-64", "int4-blockwise-128", "float16"
+        "float32",
+        "int8",
+        "int4",
+        "int4-dynamic",
+        "int4-blockwise",
+        "int4-blockwise-64",
+        "int4-blockwise-128",
+        "float16",
     ] = "float32"
     learning_rate: float | None = None
     running_rate: RunningRate | None = None

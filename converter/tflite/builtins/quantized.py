@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.quantization import INT8, Quantization
-from converter.ir.types import FLOAT32, TensorType
+from converter.ir.types import FLOAT32, INT4, TensorType
 from converter.tflite.builtins.arithmetic import Applied
 from converter.tflite.builtins.base import Builtin, Delegated, Types
 
@@ -22,6 +22,9 @@ _INT8_VERSIONS = {
 _DYNAMIC_RANGE_VERSIONS = {
     "FULLY_CONNECTED": (3, 12), "CONV_2D": (2, 5), "BATCH_MATMUL": (1, 1), "TRANSPOSE_CONV": (2, 2),
 }  # fmt: skip
+
+#: The version of FULLY_CONNECTED with which it took weights of int4.
+_DYNAMIC_RANGE_INT4_VERSION = 10
 
 
 def as_real(type: TensorType) -> TensorType:
@@ -116,9 +119,10 @@ class Wrapped(_Quantized):
         return replace(self.op.cost(tuple(map(as_real, inputs)), tuple(map(as_real, outputs))), bytes=moved)
 
     def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
-        """As the builtin on real numbers, of whose constants these take a quarter."""
+        """As the builtin on real numbers, of whose constants these take a quarter, or an eighth."""
         run = self.op.delegated(tuple(map(as_real, inputs)), tuple(map(as_real, outputs)), constant, lanes)
-        return run and replace(run, packed=run.packed // 4)
+        less = 8 if any(t.dtype == INT4 for t in inputs) else 4
+        return run and replace(run, packed=run.packed // less)
 
     @property
     def keeps_data(self) -> bool:  # type: ignore[override]
@@ -170,7 +174,7 @@ class Int8(Wrapped):
 
 @dataclass(frozen=True)
 class DynamicRange(Wrapped):
-    """A matrix product or convolution of float32 activations with constant int8 weights.
+    """A matrix product or convolution of float32 activations with constant int8 weights, FULLY_CONNECTED also of int4.
 
     The kernel finds the range of each row (image) as it runs, multiplies integers, and gives float32.
     """
@@ -178,4 +182,6 @@ class DynamicRange(Wrapped):
     def version(self, inputs: Types, outputs: Types) -> int:
         plain = self.op.version(tuple(map(as_real, inputs)), outputs)
         per_channel = any(of is not None and of.per_channel for of in self.of)
+        if inputs[1].dtype == INT4:
+            return max(plain, _DYNAMIC_RANGE_INT4_VERSION)
         return max(plain, _DYNAMIC_RANGE_VERSIONS[self.code][per_channel])

@@ -17,6 +17,8 @@ from converter.ir import Builder, Graph, Node, Value, in_order_of_use, ops, rows
 OF_MATRIX, OF_VALUE, MOST_PARTS = 1 << 20, 1 << 19, 16
 #: How many times larger a frozen matrix is than what trains beside it: that is cut each time.
 _LARGER = 16
+#: Products of matrices that are read from the file.
+_STORED = (ops.CastMatMul, ops.DynamicRangeMatMul)
 
 
 class _Hidden(NamedTuple):
@@ -48,7 +50,7 @@ def hidden_in_parts(graph: Graph) -> Graph:
     gone: set[Node] = set()
     due: dict[Node, _Hidden] = {}
     for node in graph.nodes:
-        if node not in gone and isinstance(node.op, ops.CastMatMul) and node.inputs[1] in graph.constants:
+        if node not in gone and isinstance(node.op, _STORED) and node.inputs[1] in graph.constants:
             found = _hidden(graph, node.inputs[0], makers, readers, place)
             if found is not None and results.isdisjoint(v for n in found.inside for v in n.outputs):
                 due[max(found.ends, key=place.__getitem__)] = found
@@ -92,19 +94,21 @@ def _hidden(
 
 
 def _is_product(node: Node) -> bool:
-    return isinstance(node.op, ops.CastMatMul | ops.MatMul) and _turned(node) is not None
+    return isinstance(node.op, (*_STORED, ops.MatMul)) and _turned(node) is not None
 
 
 def _turned(node: Node) -> bool | None:
     """Return whether a product of rows and a matrix reads the matrix transposed; None where it is none such."""
     if node.inputs[1].type.rank != 2 or node.inputs[0].type.rank < 2 or getattr(node.op, "adj_x", False):
         return None
-    return bool(node.op.adj_y)
+    return isinstance(node.op, ops.DynamicRangeMatMul) or bool(node.op.adj_y)
 
 
 def _block(node: Node) -> int:
-    """Return how many numbers of a row of a product's matrix share a scale; 1 where none are operands."""
+    """Return how many numbers of a row of a product's matrix share a scale, or a byte; 1 where none do."""
     _, w, *scales = node.inputs
+    if isinstance(node.op, ops.DynamicRangeMatMul):
+        return 2
     return w.shape[1] // scales[0].shape[1] if scales else 1
 
 

@@ -15,7 +15,9 @@ from converter.ir import FLOAT32, Graph, Node, TensorType, Value
 from converter.tflite import builtins as tfl
 from converter.tflite.targets import Target
 
-Form = Literal["int8", "dynamic range", "int4", "int4-blockwise", "int8-blockwise", "float16", "float32"]
+Form = Literal[
+    "int8", "dynamic range", "int4", "int4-dynamic", "int4-blockwise", "int8-blockwise", "float16", "float32"
+]
 
 #: Padding below this never wins in a max pool.
 NEVER = -1e30
@@ -28,8 +30,9 @@ class FrozenLayer:
     Attributes:
         layer: its path in the person's model.
         operator: the TFLite builtin that computes it.
-        form: `int8` (weights and activations), `dynamic range` (weights), `int4`, `int4-blockwise`, `int8-blockwise` or
-            `float16` (weights, exactly met) or `float32`.
+        form: `int8` (weights and activations), `dynamic range` (weights), `int4-dynamic` (the same in int4, exact in
+            the backward pass), `int4`, `int4-blockwise`, `int8-blockwise` or `float16` (weights, exactly met) or
+            `float32`.
         why: in words.
     """
 

@@ -1,7 +1,7 @@
 """Weight-only quantization: frozen dense layers and embeddings in int4, met exactly as the integers that they are.
 
 No range of an activation is needed, and none is rounded: the program computes what the model with the rounded weights
-would, forward and backward.
+would, forward and backward. But for dense layers of a dynamic range, whose kernels round what they read as they run.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from converter.tflite.quantize.read_int4 import is_taken_over, read_int4
 
 #: Elements of the smallest matrix that is rounded.
 LEAST = 4096
+#: The four bits of -8.
+_LOWEST = 8
 
 _BUILTINS = {
     ops.MatMul: "FULLY_CONNECTED", ops.Gather: "GATHER",
@@ -64,7 +66,7 @@ class _Matrix(NamedTuple):
 
 
 def store_as_int4(
-    graph: Graph, frozen: Collection[str], block: int | None = None
+    graph: Graph, frozen: Collection[str], block: int | None = None, dynamic: bool = False
 ) -> tuple[Graph, tuple[FrozenLayer, ...]]:
     """Return a graph in which frozen matrices are int4, with a scale for each output channel or row of a table.
 
@@ -74,6 +76,9 @@ def store_as_int4(
     With blocks each has a scale, of float16, and these are operands: CastMatMul(x, W4, scales). A row that is no
     multiple of the block has one scale.
 
+    Of a dynamic range it is Mul(DynamicRangeMatMul(x, W4), scales) where another product follows and the kernels take
+    the matrix: logits are as exact as else.
+
     What has a source is read, a piece at a time where it becomes int4. A matrix that a table and a head share is stored
     once, and so is one that is read both ways round: where the scales lie along the sum, they multiply the rows that
     meet it.
@@ -82,6 +87,7 @@ def store_as_int4(
         graph: a forward graph whose weights are parameters.
         frozen: names of those that do not train.
         block: numbers of a row that share a scale; None: all of them.
+        dynamic: dense layers round what they read to int8 by the range of each row; there are no blocks then.
 
     Returns:
         The graph, and what became of each frozen layer with weights.
@@ -92,16 +98,34 @@ def store_as_int4(
     laid = absorb_layout(graph, frozen)
     layers: list[FrozenLayer] = []
     made: dict[Value, _Matrix] = {}
+    rounding = _before_products(laid) if dynamic else set[Node]()
     for value, parameter in laid.parameters.items():
         if parameter.name in frozen:
             uses = _uses(laid, value)
             why = _why_not(laid, value, uses)
             if why is None:
                 made[value] = _rounded(parameter, value.shape, uses, block)
-            for node in (use.node for use in uses if type(use.node.op) in _BUILTINS):
+            for node, axis in uses:
+                if type(node.op) not in _BUILTINS:
+                    continue
+                if node in rounding and (why is not None or not _takes_dynamic_range(node, axis, made[value])):
+                    rounding.discard(node)
                 named = node.origin.layer or parameter.name, _BUILTINS[type(node.op)]
-                layers.append(FrozenLayer(*named, "float32", why) if why else _told(named, made[value], block))
-    return read_weights(_with_integers(laid, made)), tuple(layers)
+                rounds = node in rounding
+                layers.append(FrozenLayer(*named, "float32", why) if why else _told(named, made[value], block, rounds))
+    return read_weights(_with_integers(laid, made, rounding)), tuple(layers)
+
+
+def _before_products(graph: Graph) -> set[Node]:
+    """Return the nodes whose results other products depend on."""
+    read, found = set[Value](), set[Node]()
+    for node in reversed(graph.nodes):
+        is_read = not read.isdisjoint(node.outputs)
+        if is_read:
+            found.add(node)
+        if is_read or node.op.contracts:
+            read.update(node.inputs)
+    return found
 
 
 def _uses(graph: Graph, value: Value) -> list[_Use]:
@@ -143,10 +167,24 @@ def _why_not(graph: Graph, value: Value, uses: list[_Use]) -> str | None:
     return None if other is None else f"also read by {other.op.name}"
 
 
-def _told(named: tuple[str, str], one: _Matrix, block: int | None) -> FrozenLayer:
-    """Return what became of a layer whose weight is in integers."""
+def _takes_dynamic_range(node: Node, axis: int | None, one: _Matrix) -> bool:
+    """Return whether kernels multiply by these integers.
+
+    For scales along the sum they have no place, and the interpreter's own gives wrong numbers of rows with -8, which
+    may stand in what is taken over.
+    """
+    is_int4 = one.integers.dtype == INT4 and one.scales.ndim == 1 and one.integers.shape[1] % 2 == 0
+    if not (is_int4 and isinstance(node.op, ops.MatMul) and axis == one.axis):
+        return False
+    return is_described(one.integers) or not (one.integers.view(np.uint8) & 15 == _LOWEST).any()
+
+
+def _told(named: tuple[str, str], one: _Matrix, block: int | None, rounds: bool) -> FrozenLayer:
+    """Return what became of a layer whose weight is in integers; `rounds`: what it reads is, too."""
     columns = one.integers.shape[1]
     is_int8 = one.integers.dtype == INT8
+    if rounds:
+        return FrozenLayer(*named, "int4-dynamic", "weights; what it reads is rounded to int8, by rows, forward")
     if one.scales.ndim == 1:
         why = "weights" if block is None else f"weights, a scale for each row of {columns}"
         return FrozenLayer(*named, "int8" if is_int8 else "int4", why)
@@ -189,8 +227,8 @@ def _as_read(parameter: Parameter) -> bool | None:
     return {(): False, (("transpose", (1, 0)),): True}.get(parameter.view.steps)
 
 
-def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
-    """Return the graph with these weights as integers."""
+def _with_integers(graph: Graph, made: Mapping[Value, _Matrix], rounding: Collection[Node]) -> Graph:
+    """Return the graph with these weights as integers; those nodes round what they read."""
     turned = {n.output: n.inputs[0] for n in graph.nodes if _turns(n) and n.inputs[0] in made}
     after = graph.copy()
     after.parameters = {v: p for v, p in graph.parameters.items() if v not in made}
@@ -217,7 +255,8 @@ def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
             of_rows = b(ops.Gather(), b.reshape(scales, (*scales.shape, 1)), node.inputs[1])
             return b(ops.Mul(), b(ops.CastGather(), integers, node.inputs[1]), of_rows)
         if straight:
-            return b(ops.Mul(), b(ops.CastMatMul(adj_y=True), x, integers), scales)
+            product = ops.DynamicRangeMatMul() if node in rounding else ops.CastMatMul(adj_y=True)
+            return b(ops.Mul(), b(product, x, integers), scales)
         return b(ops.CastMatMul(), b(ops.Mul(), x, scales), integers)
 
     return rewrite(after, met)

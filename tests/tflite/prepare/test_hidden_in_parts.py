@@ -65,6 +65,16 @@ def jax_biased(w: dict, x: jax.Array) -> jax.Array:
     return jax.nn.relu(x @ GATE + BIASES) @ DOWN
 
 
+def rounded(of: Built) -> Value:
+    """Two dense layers of int4 that round what they read."""
+    inner = of(ops.Relu(), of(ops.DynamicRangeMatMul(), of.x, UP.astype(INT4)))
+    return of(ops.DynamicRangeMatMul(), inner, np.ascontiguousarray(DOWN.T).astype(INT4))
+
+
+def jax_rounded(w: dict, x: jax.Array) -> jax.Array:
+    return jax.nn.relu(x @ UP.T) @ DOWN
+
+
 #: Of blocks of 40 inner features, of 8 inputs, and of 40 inner features.
 BLOCKS = [RNG.standard_normal(shape).astype(np.float32) / 8 for shape in ((WIDTH, 5), (HIDDEN, 4), (WIDTH, 5))]
 
@@ -88,6 +98,7 @@ CASES: dict[str, tuple[Callable[[Built], Value], Callable]] = {
     "gated": (gated, jax_gated),
     "gated, down turned": (lambda of: gated(of, True), jax_gated),
     "biased": (biased, jax_biased),
+    "rounded": (rounded, jax_rounded),
     "in blocks": (in_blocks, jax_in_blocks),
 }
 

@@ -229,10 +229,11 @@ def test_no_float32_copy_is_kept(tmp_path: Path) -> None:
     assert grown.peak < 4 * 4 << 20  # a matrix, as a product reads it, and what unpacks it
 
 
+@pytest.mark.parametrize("frozen", ["int4", "int4-dynamic"])
 @pytest.mark.parametrize("where", ["gpu", "hexagon", "web", "tflite-2.14", "tflite-2.16", "gpu,litert-2"])
-def test_targets_that_do_not_read_four_bits_are_refused(where: str) -> None:
-    with pytest.raises(UsageError, match="reads constants of four bits"):
-        converter.build(DECODER, update="lora-4", frozen="int4", target=where)
+def test_targets_that_do_not_read_four_bits_are_refused(where: str, frozen: str) -> None:
+    with pytest.raises(UsageError, match=f"{frozen}'.*reads constants of four bits"):
+        converter.build(DECODER, update="lora-4", frozen=frozen, target=where)
 
 
 def test_where_nothing_is_frozen_nothing_is_rounded() -> None:

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from converter.ir import FLOAT32, INT32, Value, known_result, ops, rows_at_once
+from converter.ir.quantization import UNSCALED
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import PER_STORED, Form
@@ -162,6 +163,12 @@ def int8_matmul(c: Lowering, op: ops.Int8MatMul, x: Value, w: Value) -> Value:
     kernel = tfl.FullyConnected() if op.adj_y else tfl.BatchMatmul()
     product = c(tfl.DynamicRange((None, op.of), kernel), rows, w)
     return c.reshape(product, (*x.shape[:-1], product.shape[-1]))
+
+
+@lowers(ops.DynamicRangeMatMul)
+def dynamic_range_matmul(c: Lowering, op: ops.DynamicRangeMatMul, x: Value, w: Value) -> Value:
+    """On rows [n, K]; the same bytes are the integers that the derivative unpacks."""
+    return int8_matmul(c, ops.Int8MatMul(UNSCALED), x, c.quantized(_known(c, w), UNSCALED, w.name))
 
 
 @lowers(ops.CastMatMul)

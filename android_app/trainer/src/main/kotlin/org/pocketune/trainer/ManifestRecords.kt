@@ -40,6 +40,7 @@ enum class Frozen {
     @SerialName("float32") FLOAT32,
     @SerialName("int8") INT8,
     @SerialName("int4") INT4,
+    @SerialName("int4-dynamic") INT4_DYNAMIC,
     @SerialName("int4-blockwise") INT4_BLOCKWISE,
     @SerialName("int4-blockwise-64") INT4_BLOCKWISE_64,
     @SerialName("int4-blockwise-128") INT4_BLOCKWISE_128,

@@ -20,13 +20,8 @@ LEAST_SCALE = 2.0**-24
 SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 
 #: How many numbers of a row share a scale, by what `frozen` calls it; None: all of them.
-INT4_BLOCKS = {
-    "int4": None,
-    "int4-dynamic": None,
-    "int4-blockwise": 32,
-    "int4-blockwise-64": 64,
-    "int4-blockwise-128": 128,
-}
+INT4_BLOCKS = {"int4": None, "int4-dynamic": None, "int4-blockwise": 32}
+INT4_BLOCKS |= {f"int4-blockwise-{block}": block for block in (64, 128)}
 
 
 def _option(
@@ -91,11 +86,10 @@ class Options:
             of which one matrix after the other is unpacked where it is met, exactly in both directions: `int4` with a
             scale for each output, `int4-blockwise` with one for each 32 numbers of its row (or `int4-blockwise-64`,
             `int4-blockwise-128`), which is nearer to the float32 ones and as quick; or `int4-dynamic`: `int4` whose
-            dense layers round what they read to int8, each row by its own range (dynamic range quantisation), in the
-            forward pass of all signatures but for logits, which is some times as quick, and keep the weights packed in
-            memory; the derivative is that of the exact product (straight-through); or `float16`: weights of all
-            layers, the nearest, in half the bytes of the file and the same memory beside it. What trains stays
-            float32. Of a `.tflite` file frozen weights that are float16 there are so here.
+            dense layers round what they read to int8 by rows (dynamic range) in the forward pass of every signature,
+            but for logits: some times as quick, and packed in memory, with exact derivatives (straight-through); or
+            `float16`: weights of all layers, the nearest, in half the bytes of the file and the same memory beside it.
+            What trains stays float32. Of a `.tflite` file frozen weights that are float16 there are so here.
         calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
             is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` and `float16`
@@ -194,8 +188,7 @@ class Options:
         "float32",
         "float32; int8 for frozen layers where the target gains by it, which needs --calibration; int4 for the weights "
         "of frozen dense layers and embeddings, an eighth of the memory; int4-blockwise: a scale for each 32; "
-        "int4-dynamic: quicker, and rounds what these layers read to int8; float16 "
-        "for all frozen weights, half their bytes in the file.",
+        "int4-dynamic: quicker, rounds what they read to int8; float16: all frozen weights in half their bytes.",
         entry=str,
         choices=("float32", "int8", *INT4_BLOCKS, "float16"),
         in_manifest=True,

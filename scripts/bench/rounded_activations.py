@@ -4,8 +4,8 @@
 
 `frozen="int4"`, `frozen="int4-dynamic"`, and PyTorch in float32 with the numbers that these integers stand for: the
 same rows of the project's documentation, first adapters and optimizer (LoRA of rank 8 on all products, Adam, one row a
-step). Perplexity is that of a page that none is trained on, before and behind. Each form is a process of its own on one CPU, and
-time the CPU's, as others may be at work. `--form` measures one alone, and `--folder` keeps what others found.
+step). Perplexity is that of a page that none is trained on, before and behind. Each form is a process of its own on
+one CPU, and time the CPU's, as others may be at work. `--form` measures one, and `--folder` keeps what was found.
 """
 
 from __future__ import annotations

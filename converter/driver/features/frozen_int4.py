@@ -24,6 +24,11 @@ def store(c: Compilation) -> Compilation:
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
         asked = f"frozen={c.options.frozen!r}"
         raise NothingToQuantizeError(f"{asked} changes nothing: no frozen layer becomes int4 ({reasons})")
+    if c.options.frozen == "int4-dynamic" and not any(layer.form == "int4-dynamic" for layer in layers):
+        raise NothingToQuantizeError(
+            "frozen='int4-dynamic' rounds nothing: no frozen dense layer has its scales by output and another product "
+            "behind it. frozen='int4' builds the same program"
+        )
     notes = [*c.notes, *_rounding_notes(layers)]
     return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers), notes=notes)
 

@@ -308,16 +308,8 @@ class Manifest:
     costs: dict[str, float | None]
     labels: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
-    frozen: Literal[
-        "float32",
-        "int8",
-        "int4",
-        "int4-dynamic",
-        "int4-blockwise",
-        "int4-blockwise-64",
-        "int4-blockwise-128",
-        "float16",
-    ] = "float32"
+    frozen: Literal["float32", "int8", "int4", "int4-dynamic", "int4-blockwise", "int4-blockwise-64",
+        "int4-blockwise-128", "float16"] = "float32"  # fmt: skip
     learning_rate: float | None = None
     running_rate: RunningRate | None = None
     choices: tuple[ChosenChannels, ...] = ()

@@ -16,6 +16,7 @@ import jax_frontend
 from converter.ir import INT4, Builder, LazyArray, StoredIntegers, TensorType, ops
 from converter.ir.scales import int4_rows
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
 from converter.tflite import builtins as tfl
 from converter.tflite.backend import to_builtins
 from converter.tflite.targets import target
@@ -169,6 +170,12 @@ def test_exact_where_a_file_has_the_lowest_integer() -> None:
     model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, WIDTH), np.float32)])
     program = converter.build(model, update={"gain": 1}, batch=2, frozen="int4-dynamic", check=False)
     assert {one.layer: one.form for one in program.quantization.layers} == {"all": "int4", "but lowest": "int4-dynamic"}
+
+
+def test_where_nothing_would_be_rounded_it_is_refused() -> None:
+    model, _ = net()
+    with pytest.raises(UsageError, match="int4-dynamic' rounds nothing"):
+        converter.build(model, update={"first": 1, "second": 1}, batch=2, frozen="int4-dynamic")
 
 
 def test_exact_where_no_kernel_multiplies_so() -> None:

@@ -24,6 +24,8 @@ OUT/blocks-<weights>.tflite are of a small language model that reads the picture
 the next one: adapters of frozen weights (int4, int4-blockwise, float32), a step in blocks.
 OUT/lengths.tflite and OUT/lengths-stateless.tflite are of a language model, for rows of 4, 8 and 12 tokens, the latter
 with micro-batches; OUT/texts.x and OUT/texts.y are texts that end anywhere in a row.
+OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, the first `sizes` ids of `rows`, and
+what the host writes behind each before and after 8 steps on the first row.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
 pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
@@ -45,7 +47,7 @@ import optax
 import converter
 from converter.program.file import read_program
 from converter.program.manifest import ModelTensor, StateTensor
-from converter.runtime import Event, Step, TrainingSession
+from converter.runtime import Event, Step, TrainingSession, generate
 from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import compared, save_state
 from converter.runtime.state_file import State, pack, unpack
@@ -59,6 +61,8 @@ from recorded_traces import TOKENS, write_traces  # isort: skip
 
 BATCH, STEPS = 8, 50
 RATE = 0.02
+#: Tokens of a row of a text that is written on, and of its prompts: less and more than one call reads.
+WRITTEN, PROMPTS = 48, (1, 5, 32, 33, 40, 48)
 #: The last step is of 5 rows.
 ROWS = BATCH * STEPS - 3
 #: What to build, and the rows of one call.
@@ -146,6 +150,26 @@ def write_lengths(out: Path) -> None:
     x.tofile(out / "texts.x")
     np.where(np.arange(TOKENS) < ends, np.roll(x, -1, 1), -1).astype(np.int32).tofile(out / "texts.y")
     rng.choice(np.float32([0.5, 1, 1.7]), 40).tofile(out / "texts.weight")
+
+
+def write_generation(out: Path) -> None:
+    """Make programs of a language model that write texts on, and what they write before and after a training."""
+    rows = np.fromfile(out / "texts.x", np.int32).reshape(-1, WRITTEN)
+    options = {"optimizer": optax.adam(0.01, eps=1e-3), "update": "lora-2:q_proj,v_proj", "target": "tflite-2.16"}
+    offered = {"length": WRITTEN, "batch": 1, "signatures": ("train", "infer", "generate")}
+    for state in ("variables", "stateless"):
+        program = converter.build(out / "texts.gguf", state=state, **offered, **options)
+        program.write(out / f"generation-{state}.tflite")
+    with TrainingSession(program.data) as session:
+
+        def told() -> list[list[int]]:
+            return [list(generate(session, row[:size], 10)) for row, size in zip(rows, PROMPTS, strict=False)]
+
+        before = told()
+        for _ in range(8):
+            session.train(rows[:1], np.roll(rows[:1], -1, 1), 0.05)
+        contents = {"rows": rows.tolist(), "sizes": PROMPTS, "before": before, "after": told()}
+    (out / "generation.json").write_text(json.dumps(contents))
 
 
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -369,6 +393,7 @@ if __name__ == "__main__":
         write_camera(folder)
         write_blocks(folder)
         write_lengths(folder)
+        write_generation(folder)
         write_docs(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)

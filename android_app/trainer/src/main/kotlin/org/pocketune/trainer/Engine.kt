@@ -203,6 +203,14 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         }
     }
 
+    /** What a signature gives for one row of each of its inputs. */
+    fun call(name: String, inputs: Map<String, Values>): Map<String, Values> {
+        val entry = entry(name)
+        for ((input, values) in inputs) entry.inputs.getValue(input).put(0, values)
+        run(entry)
+        return entry.outputs.mapValues { (_, port) -> port.take(0) }
+    }
+
     /** What is given for a row: of a program of several lengths for as many tokens as it has. */
     private fun given(port: Port, sample: Sample, row: Int): Values {
         val all = port.take(row)

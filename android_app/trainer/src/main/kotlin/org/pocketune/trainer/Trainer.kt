@@ -3,6 +3,7 @@ package org.pocketune.trainer
 import java.io.File
 import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
+import kotlin.math.min
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.currentCoroutineContext
@@ -11,6 +12,7 @@ import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.buffer
 import kotlinx.coroutines.flow.channelFlow
+import kotlinx.coroutines.flow.flow
 import kotlinx.coroutines.flow.flowOn
 import kotlinx.coroutines.withContext
 
@@ -115,6 +117,33 @@ class Trainer private constructor(
         inputs.check(rows)
         val nothing = Values.Floats(FloatArray(0))
         engine.infer(rows.map { Sample(it, nothing) }.byInference(manifest), ::checkGoesOn)
+    }
+
+    /**
+     * The ids that a language model writes behind others, at most [most] and as far as a row of the program holds them; it ends
+     * at one of [stop], which is not given. Cold: each collector has a text of its own, with the keys and values of what was
+     * read kept. A token is computed when the one before was collected, by the state of that moment, also between the steps of
+     * a running training. Cancelling takes effect after the call that runs.
+     *
+     * The flow throws [InputException] (also for a program without the signature `generate`), [DivergedException],
+     * [RuntimeFailedException] and [ClosedException].
+     */
+    fun generate(
+        ids: IntArray,
+        most: Int = 64,
+        stop: Set<Int> = emptySet(),
+        sampling: Sampling = Sampling(),
+    ): Flow<Int> = flow {
+        owner.checkOpen()
+        val choice = TokenChoice(sampling)
+        val text = KeptText(manifest, engine).apply { check(ids) }
+        var unread = ids.copyOf()
+        repeat(min(most, text.room(ids.size))) {
+            val token = owner.run { choice.next(text.read(unread, ::checkGoesOn)) }
+            if (token in stop) return@flow
+            emit(token)
+            unread = intArrayOf(token)
+        }
     }
 
     /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */

@@ -27,11 +27,9 @@ from converter.cli.options import (
 from converter.cli.resolve import job_of
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
-from converter.support.words import size
+from converter.support.words import MUCH_READ, reading, size
 from converter.tools.estimate import Estimate, Estimates, Interval
 
-#: Bytes of the file that a step reads, from which on it is said.
-_MUCH_READ = 16_000_000
 #: Words for what the planner foresees of the memory.
 _MEMORY = {"fits": "fits", "tight": "may be killed", "too much": "too much"}
 
@@ -107,7 +105,7 @@ def _show(results: Results, found: Estimates, title: str) -> None:
         right=range(1, 5),
         extra=[6],
     )
-    for known in (row for row in rows if row.costs.get("read_bytes", 0) >= _MUCH_READ):
+    for known in (row for row in rows if row.costs.get("read_bytes", 0) >= MUCH_READ):
         results.line(_reading(known))
     for row in found.rows:
         if not isinstance(row, Estimate):
@@ -130,13 +128,9 @@ def _show(results: Results, found: Estimates, title: str) -> None:
 
 def _reading(row: Estimate) -> str:
     """Return how quickly labels are learnt from, and the file is read."""
-    read, labels = row.costs["read_bytes"], row.costs["labels"]
-    slow, quick = row.step.high, row.step.low
-    return (
-        f"{row.scheme}: {_two(labels / slow)} to {_two(labels / quick)} labels a second; a step reads {size(read)} of "
-        f"the file, {size(read / slow)} to {size(read / quick)} a second, from flash where it does not stay in memory, "
-        "and a phone's gives 1 to 2 GiB a second"
-    )
+    labels, least, most = row.costs["labels"], row.step.low, row.step.high
+    read = reading(row.costs["read_bytes"], least, most)
+    return f"{row.scheme}: {_two(labels / most)} to {_two(labels / least)} labels a second; {read}"
 
 
 def _times(interval: Interval) -> str:

@@ -51,10 +51,6 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=Fa
 
 #: Options that tables of schemes have no use for: they change what a program offers, not what a step costs.
 NOT_PRICED = (
-    "signatures",
-    "frozen",
-    "calibration",
-    "memory_budget",
     "batch_norm",
     "dropout",
     "augment",

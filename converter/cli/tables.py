@@ -21,7 +21,7 @@ from converter.program.manifest import Certificate, Manifest, TensorSpec, Update
 from converter.program.origins import PHASES
 from converter.support.invocation import command
 from converter.support.notes import Note
-from converter.support.words import COSTS, amount, count, counted, share, size
+from converter.support.words import COSTS, MUCH_READ, amount, count, counted, reading, share, size
 from converter.tflite.lowering.forms import FormChoice, form_rows
 
 if TYPE_CHECKING:
@@ -189,6 +189,9 @@ class Results:
             [(row["scheme"], *(amount(name, row[name]) for name in figures)) for row in fit],
             right=range(1, len(figures) + 1),
         )
+        for row in fit:
+            if row.get("read_bytes", 0) >= MUCH_READ:
+                self.line(f"{row['scheme']}: {reading(row['read_bytes'])}")
         for row in rows:
             if "error" in row:
                 self.line(f"{row['scheme']}: not for this model: {row['error']}")

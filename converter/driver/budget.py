@@ -18,13 +18,13 @@ OTHERS = ("head", "sparse", "last-3", "last-2", "bias-only", "lora")
 
 
 def check_room(budget: int, model: Graph) -> None:
-    """Raise UsageError where the weights of a forward graph alone, in int8, are more than the budget."""
+    """Raise UsageError where the weights of a forward graph alone, in int4, are more than the budget."""
     needed = reachable(model, list(model.outputs.values()))
-    numbers = sum(prod(v.type.shape) for v in model.parameters if v in needed)
-    if numbers > budget:
+    weights = sum(prod(v.type.shape) for v in model.parameters if v in needed) // 2
+    if weights > budget:
         raise UsageError(
-            f"memory_budget: {size(budget)} is less than the weights of the model alone, which take {size(numbers)} in "
-            "int8: no scheme fits",
+            f"memory_budget: {size(budget)} is less than the weights of the model alone, which take {size(weights)} in "
+            "int4: no scheme fits",
             page="memory-budget",
         )
 

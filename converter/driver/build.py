@@ -40,7 +40,7 @@ from converter.driver.requests import (
 from converter.ir import Graph
 from converter.ir.module import Module
 from converter.passes.manager import run
-from converter.passes.read_weights import read_weights, without_sources
+from converter.passes.read_weights import read_weights, without_numbers, without_sources
 from converter.support.collecting import uncollected
 from converter.support.errors import UnsupportedError, UsageError
 from converter.support.extras import require
@@ -204,7 +204,7 @@ def _generating(source: Source, request: Request, needs_weights: bool) -> dict[s
         raise UsageError("generate does not go together with frozen='int8': take int4-blockwise", page="arguments")
     if needs_weights and request.options.is_int4:
         return {name: make() for name, make in source.generates.items()}
-    read = read_weights if needs_weights else without_sources
+    read = read_weights if needs_weights else without_numbers if request.options.is_int4 else without_sources
     return {name: read(make()) for name, make in source.generates.items()}
 
 
@@ -212,10 +212,11 @@ def _with_weights(imported: Import, is_int4: bool, needed: bool) -> Import:
     """Return the import of a model whose weights are read, where they are needed and are not stored in int4."""
     if needed and is_int4:
         return imported  # what becomes int4 is read then, and the rest
+    reading = read_weights if needed else without_numbers if is_int4 else without_sources
 
     def read(rows: int) -> Source:
         source = imported(rows)
-        return replace(source, graph=(read_weights if needed else without_sources)(source.graph))
+        return replace(source, graph=reading(source.graph))
 
     return cache(read)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -66,3 +67,24 @@ class LazyArray(ABC):
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         """Return the whole array."""
         return np.asarray(self.rows(0, self.shape[0]), dtype)
+
+
+class Unread(LazyArray):
+    """An array of which a plan knows how it is stored, and not the numbers."""
+
+    def __init__(self, array: LazyArray) -> None:
+        """Take over shape, dtype and the form of the integers of another one."""
+        self.shape, self.dtype = array.shape, array.dtype
+        stored = array.integers()
+        self._stored = None if stored is None else replace(stored, rows=self._unread)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Raise AssertionError: nothing reads what is only planned."""
+        return self._unread(start, stop)
+
+    def _unread(self, start: int, stop: int) -> Any:
+        raise AssertionError("a plan reads no weights")
+
+    def integers(self) -> StoredIntegers | None:
+        """Return the form of the integers, where the numbers are stored so."""
+        return self._stored

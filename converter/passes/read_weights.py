@@ -9,7 +9,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
-from converter.ir import FLOAT32, Graph, LazyArray, Parameter
+from converter.ir import FLOAT32, Graph, LazyArray, Parameter, Unread
 from converter.support.errors import NumericError
 
 #: Elements that are read at once.
@@ -32,6 +32,11 @@ def without_sources(graph: Graph) -> Graph:
     return _with(graph, lambda parameter: replace(parameter, source=None))
 
 
+def without_numbers(graph: Graph) -> Graph:
+    """Return the graph with weights that have a source as shapes, and as the integers that they are stored in."""
+    return _with(graph, lambda parameter: replace(parameter, source=parameter.source and Unread(parameter.source)))
+
+
 def _with(graph: Graph, change: Callable[[Parameter], Parameter]) -> Graph:
     if all(parameter.source is None for parameter in graph.parameters.values()):
         return graph
@@ -41,9 +46,15 @@ def _with(graph: Graph, change: Callable[[Parameter], Parameter]) -> Graph:
 
 
 def read(parameter: Parameter) -> Parameter:
-    """Return a parameter with its numbers in memory, float32. Raise NumericError where one is not finite."""
+    """Return a parameter with its numbers in memory, float32, or as a shape where it is only planned.
+
+    Raises:
+        NumericError: a number is not finite.
+    """
     if parameter.source is None:
         return parameter
+    if isinstance(parameter.source, Unread):
+        return replace(parameter, source=None)
     known = _in_memory.get(parameter.source)
     numbers = None if known is None else known()
     if numbers is None:

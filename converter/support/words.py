@@ -22,10 +22,36 @@ COSTS: dict[str, tuple[str, bool]] = {
     "resident_bytes": ("resident memory", True),
     "arena_bytes": ("arena", True),
     "state_bytes": ("state", True),
-    "packed_bytes": ("packed weights", True),
+    "packed_bytes": ("packed weights and operators", True),
     "mapped_bytes": ("mapped file", True),
     "file_bytes": ("file", True),
 }
+
+
+#: Bytes a second that the flash of a phone gives, at the least and at the most.
+FLASH = (1e9, 2e9)
+#: Bytes of the file that a step reads, from which on it is said.
+MUCH_READ = 16_000_000
+
+
+def reading(nbytes: float, least: float | None = None, most: float | None = None) -> str:
+    """Return how long a step reads the file where no page of it stays in memory, and whether it waits for that.
+
+    Args:
+        nbytes: that a step reads, each as often as it is met.
+        least: seconds that the step computes; None where they are not known.
+        most: the same, where it takes longest.
+    """
+    quick, slow = nbytes / FLASH[1], nbytes / FLASH[0]
+    said = (
+        f"a step reads {size(nbytes)} of the file, {quick:.2g} to {slow:.2g} s from flash of 1 to 2 GB/s where memory "
+        "lends it no page"
+    )
+    if least is None or most is None:
+        return said
+    if slow <= least:
+        return f"{said}: less than it computes"
+    return f"{said}: {'more' if quick > most else 'perhaps more'} than it computes"
 
 
 def counted(number: int, noun: str) -> str:

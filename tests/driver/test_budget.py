@@ -90,7 +90,7 @@ def test_all_that_fits_is_named_with_what_it_needs_and_nothing_else() -> None:
 
 
 def test_the_hopeless_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less than the weights in int8: nothing is; less than the state: the whole batch and the heads."""
+    """Less than the weights in int4: nothing is; less than the state: the whole batch and the heads."""
     asked: list[tuple[str, int]] = []
 
     def counted(imported: Any, request: Any, needs_weights: bool) -> Any:

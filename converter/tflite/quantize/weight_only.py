@@ -16,10 +16,12 @@ from converter.ir import (
     INT4,
     INT8,
     Graph,
+    LazyArray,
     Node,
     Parameter,
     Shape,
     TensorType,
+    Unread,
     Value,
     described,
     is_described,
@@ -198,10 +200,12 @@ def _rounded(parameter: Parameter, shape: Shape, uses: list[_Use], block: int | 
     source, turns = parameter.source, _as_read(parameter)
     if source is not None and turns is not None and is_taken_over(source, block):
         axis = int(turns)  # their scales are what they are, wherever these lie
+        if isinstance(source, Unread):
+            return _Matrix(*_planned_as_stored(source, parameter.name), axis)
     if block is not None and shape[1 - axis] % block:
         block = None
     try:
-        if source is not None and turns is not None:
+        if source is not None and turns is not None and not isinstance(source, Unread):
             return _Matrix(*read_int4(source, turns != (axis == 1), block, parameter.name), axis)
         parameter = read(parameter)
         weight = parameter.value if axis == 0 else parameter.value.T
@@ -220,6 +224,16 @@ def _planned(shape: Shape, name: str, block: int | None) -> tuple[np.ndarray, np
     if block is None:
         return integers, described(shape[:1], f"scales of {name}")
     return integers, described_integers((shape[0], shape[1] // block), np.dtype(np.float16), f"scales of {name}")
+
+
+def _planned_as_stored(source: LazyArray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return integers and scales that are described, of the types in which they are taken over."""
+    stored = source.integers()
+    assert stored is not None
+    integers, rows = described_integers(source.shape, stored.dtype, name), source.shape[0]
+    if stored.blocks == 1:
+        return integers, described((rows,), f"scales of {name}")
+    return integers, described_integers((rows, stored.blocks), stored.of_scales, f"scales of {name}")
 
 
 def _as_read(parameter: Parameter) -> bool | None:

@@ -66,6 +66,7 @@ def render(
         parts=rows.parts(contents),
         peaks=contents.peaks(),
         resident=rows.resident(contents),
+        step=rows.step(contents),
         phases=PHASES,
         costs=rows.costs(contents),
         forms=rows.forms(contents),

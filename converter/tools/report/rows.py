@@ -11,8 +11,10 @@ import numpy as np
 
 from converter.program.manifest import LOSS_OF_STEP, TensorSpec
 from converter.program.origins import PHASES
-from converter.support.words import COSTS, count, counted, size
+from converter.support.errors import UsageError
+from converter.support.words import COSTS, count, counted, reading, size
 from converter.tflite.lowering.forms import form_rows
+from converter.tflite.targets import target as find_target
 from converter.tools.report.contents import STATUSES, LayerCosts, ReportContents
 
 Row = tuple[str, ...]
@@ -87,6 +89,28 @@ def resident(contents: ReportContents) -> list[Row]:
     figures = contents.program.manifest.costs
     names = [f"{part}_bytes" for part in ("arena", "state", "packed", "mapped", "resident")]
     return [(COSTS[name][0], size(figures[name] or 0)) for name in names if figures.get(name) is not None]
+
+
+def step(contents: ReportContents) -> list[Row]:
+    """Return what a step takes as a whole: labels, the table's cost, how quickly it learns, what it reads."""
+    figures, target = contents.program.manifest.costs, contents.program.manifest.target
+    labels, cost, read = (figures.get(name) or 0 for name in ("labels", "step_cost", "read_bytes"))
+    found: list[Row] = [("labels, which of a language model are tokens", count(labels))] if labels else []
+    seconds = cost / 1e9 if _holds_times(target) else None
+    if seconds is None:
+        found.append((f"cost by the table of {target}, in its unit", count(cost)))
+    else:
+        found.append((f"seconds by the table of {target}", f"{seconds:.3g}"))
+        found += [("labels a second, by these", f"{labels / seconds:.3g}")] if seconds and labels else []
+    return found + ([("reading", reading(read, seconds, seconds))] if read else [])
+
+
+def _holds_times(target: str) -> bool:
+    """Return whether the table of a target that a file names holds nanoseconds; one of a person's own is not known."""
+    try:
+        return find_target(target).unit == "ns"
+    except UsageError:
+        return False
 
 
 def costs(contents: ReportContents) -> Costs:

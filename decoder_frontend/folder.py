@@ -13,7 +13,7 @@ from converter.support.extras import require
 from converter.support.files import check_regular
 from converter.support.strict_json import parse_json
 from decoder_frontend.configuration import ARCHITECTURES, Configuration
-from decoder_frontend.names import Opened, checked
+from decoder_frontend.names import Opened, checked, shapes_of
 from decoder_frontend.stored import StoredTensor, plus_one
 
 CONFIG = "config.json"
@@ -23,10 +23,14 @@ _ACTIVATIONS = {"llama": "silu", "qwen2": "silu", "qwen3": "silu", "gemma3": "ge
 _FLOATS = ("F32", "F16", "BF16")
 #: Of so many layers of Gemma 3 the last looks back on all tokens.
 _EVERY = 6
+#: Of a folder without weights, which would tell how many there are.
+_MOST_LAYERS = 1000
 
 
 def open_folder(path: Path) -> Opened:
     """Return the decoder of a folder; of its weights nothing is read yet.
+
+    One with `config.json` alone can be planned, and not built.
 
     Raises:
         UsageError: a file is missing or damaged, or the model is none that is computed.
@@ -45,7 +49,7 @@ def open_folder(path: Path) -> Opened:
             page="language-models",
         )
     c = _configuration(config, path)
-    tensors = _tensors(path)
+    tensors = _tensors(path) or _without_weights(path, c, config)
     if config.get("tie_word_embeddings", c.architecture == "gemma3"):
         tensors.pop("lm_head.weight", None)
     elif "lm_head.weight" not in tensors:
@@ -136,12 +140,10 @@ def _not_computed(path: Path, what: str) -> UsageError:
 
 
 def _tensors(path: Path) -> dict[str, StoredTensor]:
-    """Return the weights of all files of a folder by name."""
+    """Return the weights of all files of a folder by name; none where it has no such file."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(path.glob("*.safetensors"))
-    if not files:
-        raise UsageError(f"{path} has no weights: there is no .safetensors in it", page="language-models")
     found: dict[str, StoredTensor] = {}
     for each in files:
         check_regular(each)
@@ -164,6 +166,26 @@ def _tensors(path: Path) -> dict[str, StoredTensor]:
                 f"{each} is damaged: {error}. Copy or download it again", page="language-models"
             ) from error
     return found
+
+
+def _without_weights(path: Path, c: Configuration, config: Mapping[str, Any]) -> dict[str, StoredTensor]:
+    """Return weights that have shapes and no numbers, which is enough for a plan."""
+    if c.layers > _MOST_LAYERS:
+        raise UsageError(f"{path / CONFIG}: {c.layers:,} layers, and no weights of them", page="language-models")
+
+    def read(start: int, stop: int) -> np.ndarray:
+        raise UsageError(
+            f"{path} has no weights: there is no .safetensors in it. `pocketune schemes` and `estimate` plan it so; to "
+            "build it copy its weights there",
+            page="language-models",
+        )
+
+    shapes = shapes_of(c) | {"lm_head.weight": (c.vocabulary, c.width)}
+    if c.architecture == "qwen2" or config.get("attention_bias"):
+        parts = ("q_proj", "k_proj", "v_proj", *(("o_proj",) if c.architecture != "qwen2" else ()))
+        ends = tuple(f"{part}.weight" for part in parts)
+        shapes |= {f"{n.removesuffix('.weight')}.bias": s[:1] for n, s in list(shapes.items()) if n.endswith(ends)}
+    return {name: StoredTensor(name, shape, "F32", read) for name, shape in shapes.items()}
 
 
 def _reader(part: Any) -> Any:

@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "activation": (config(hidden_act="relu"), "the activation relu"),
     "window": (config(use_sliding_window=True), "a sliding window"),
     "cut off": (cut_off, "is damaged"),
-    "no weights": (no_weights, "has no weights"),
+    "layers without weights": (lambda path: (no_weights(path), config(num_hidden_layers=10**9)(path)), "no weights"),
     "integers": (weights(lambda found: {n: w.astype(np.int8) for n, w in found.items()}), "is stored as I8"),
     "other tensor": (weights(lambda found: {**found, "model.visual": np.ones(2, np.float32)}), "model.visual is none"),
     "no head": (
@@ -121,6 +121,21 @@ def test_what_is_no_such_model_is_refused(what: str, tmp_path: Path) -> None:
     change(tmp_path / "net")
     with pytest.raises(UsageError, match=said):
         decoder_frontend.Model(tmp_path / "net", length=8)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tied"),
+    [("qwen2", True), *(pytest.param(a, False, marks=pytest.mark.slow) for a in decoder_frontend.ARCHITECTURES)],
+)
+def test_a_folder_without_weights_is_planned_and_not_built(tmp_path: Path, architecture: str, tied: bool) -> None:
+    folder(tmp_path / "net", architecture)
+    config(tie_word_embeddings=tied)(tmp_path / "net")
+    asked: dict[str, Any] = {"length": 8, "batch": 1, "signatures": ("train",)}
+    whole = pocketune.compare_schemes(tmp_path / "net", ["lora-2:q_proj"], **asked)
+    no_weights(tmp_path / "net")
+    assert pocketune.compare_schemes(tmp_path / "net", ["lora-2:q_proj"], **asked) == whole
+    with pytest.raises(UsageError, match="has no weights"):
+        pocketune.build(tmp_path / "net", update="lora-2:q_proj", **asked)
 
 
 @pytest.mark.slow

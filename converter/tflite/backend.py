@@ -90,13 +90,23 @@ def _by_segments(
         memory: bytes that a run of one takes.
         needs: the same with what is kept from when it is loaded.
     """
-    found = [(scheduled(segments.graph), segments.finer) for segments in segmented(lowered)]
+    found = [(scheduled(segments.graph()), segments) for segments in segmented(lowered)]
     if not found:
         return plain
-    twice, finer = min(found, key=lambda one: needs(one[0]))
+    twice, segments = min(found, key=lambda one: needs(one[0]))
     best = min(plain, twice, key=needs)
-    thrice = scheduled(finer())
-    return thrice if memory(thrice) < (1 - WORTH_A_THIRD_TIME) * memory(best) else best
+
+    def is_worth_it(thrice: Graph) -> bool:
+        return memory(thrice) < (1 - WORTH_A_THIRD_TIME) * memory(best)
+
+    if cut_once_more := is_worth_it(thrice := scheduled(segments.graph(cut_once_more=True))):
+        best = thrice
+    together = 2
+    while segments.kept(together // 2) - segments.kept(together) > WORTH_A_THIRD_TIME * memory(best):
+        if not is_worth_it(thrice := scheduled(segments.graph(cut_once_more, together))):
+            break
+        best, together = thrice, 2 * together
+    return best
 
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:

@@ -7,11 +7,9 @@ costs up to one more forward pass of what trains, and is for those who ask for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from converter.ir import Graph, Node, Value, dependents
 from converter.ir.types import RESOURCE
@@ -29,21 +27,8 @@ LITTLE = 64
 SHORTEST_BLOCK, NARROW = 24, 1.1
 
 
-class Segmented(NamedTuple):
-    """A graph whose forward pass is computed again, segment by segment.
-
-    Attributes:
-        graph: itself.
-        finer: returns it with each segment cut once more, behind what is largest in it: all before is computed a third
-            time, and is not there while what is behind goes backward.
-    """
-
-    graph: Graph
-    finer: Callable[[], Graph]
-
-
-def segmented(graph: Graph) -> Iterator[Segmented]:
-    """Yield the lowered graph, in program order, with its forward pass computed again in coarser and finer segments.
+def segmented(graph: Graph) -> Iterator[Segments]:
+    """Yield coarser and finer segments of a lowered graph in program order, whose forward pass may be computed again.
 
     Before: x1 = f(x0); x2 = g(x1); loss; dg reads what g kept, df what f kept.
     After:  x1 = f(x0); x2 = g(x1); loss; g(x1) again; dg; f(x0) again; df.
@@ -54,7 +39,39 @@ def segmented(graph: Graph) -> Iterator[Segmented]:
     pass_ = _Forward(graph)
     for cuts in dict.fromkeys(map(tuple, [*(pass_.cuts(count) for count in COUNTS), *pass_.at_blocks()])):
         if cuts:
-            yield Segmented(pass_.recomputed(cuts), partial(pass_.recomputed, cuts, thrice=True))
+            yield Segments(pass_, cuts)
+
+
+class Segments:
+    """A graph whose forward pass is cut into segments, of which all but the last may be computed again."""
+
+    def __init__(self, forward: _Forward, cuts: Sequence[int]) -> None:
+        self._forward, self._cuts = forward, cuts
+
+    def graph(self, cut_once_more: bool = False, together: int = 1) -> Graph:
+        """Return the graph with the segments computed again.
+
+        Args:
+            cut_once_more: each behind what is largest in it: all before is computed a third time, and is not there
+                while what is behind goes backward.
+            together: of so many that follow each other what enters the first is kept. What enters the others is made
+                of that when the last of them goes backward, by a third computation of all but the last.
+        """
+        return self._forward.recomputed(self._cuts, self._kept_cuts(together), cut_once_more)
+
+    def kept(self, together: int = 1) -> int:
+        """Return how many bytes cross the cuts that are kept, and those between two of these, at most at once."""
+        outer = self._kept_cuts(together)
+        inner = (set(self._cuts[i : i + together]) - set(outer) for i in range(len(self._cuts)))
+        return self._crossing(outer) + max(map(self._crossing, inner), default=0)
+
+    def _kept_cuts(self, together: int) -> list[int]:
+        """Return the last cut, behind which nothing runs again, and each so-manieth other, where least crosses."""
+        every = (sorted({*self._cuts[i::together], self._cuts[-1]}) for i in range(together))
+        return min(every, key=self._crossing)
+
+    def _crossing(self, cuts: Collection[int]) -> int:
+        return sum(v.type.nbytes for v in self._forward.crossing(cuts))
 
 
 class _Forward:
@@ -116,29 +133,36 @@ class _Forward:
                 narrowest = _narrowest(None, range(start + 1, i + 1), start, crossing, kept)
         return found
 
-    def recomputed(self, cuts: Sequence[int], thrice: bool = False) -> Graph:
-        """Return the graph with what lies before the last cut computed again, but for what crosses one.
+    def crossing(self, cuts: Collection[int]) -> set[Value]:
+        """Return what is made before a cut and read behind it in the forward pass."""
+        return {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
 
-        Each node runs again right before the first that needs it in the backward pass. `thrice`: what is large in a
-        segment, and all before it, runs again for what is behind it, and once more for its own backward pass.
+    def recomputed(self, cuts: Sequence[int], outer: Sequence[int], cut_once_more: bool) -> Graph:
+        """Return the graph with what lies before the last cut computed again, but for what crosses one of `outer`.
+
+        Each node runs again right before the first that needs it in the backward pass (`Segments.graph`).
         """
-        kept = {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
-        little = sum(v.type.nbytes for v in kept) // (LITTLE * len(cuts))
+        kept = self.crossing(outer)
+        little = sum(v.type.nbytes for v in kept) // (LITTLE * len(outer))
         kept |= {v for v in self._residuals & self._of_inputs if v.type.nbytes <= little}
+        copies = _Copies(self._nodes, self._made)
         again: dict[Value, Value] = {}
-        after: dict[Node, list[Node]] = {}
-        for first, end in pairwise((0, *cuts)):
-            inner = self._behind_largest(first, end, kept) if thrice else None
-            for start, stop in pairwise([first, end] if inner is None else [first, inner, end]):
-                wanted = {v for v in self._residuals - kept if start <= self._made[v] < stop}
-                again |= self._copy(wanted, kept, range(first, stop), after)
-        made = {value: node for node in after for value in node.outputs}
-        goals = []
+        for first, end in pairwise((0, *outer)):
+            inner = [cut for cut in cuts if first < cut < end]
+            entering = copies.of(self.crossing(inner) - kept, kept, range(first, max(inner, default=first)), {})
+            again |= entering
+            there = kept | entering.keys()
+            for start, stop in pairwise([first, *inner, end]):
+                largest = self._behind_largest(start, stop, there) if cut_once_more else None
+                for begin, before in pairwise([start, stop] if largest is None else [start, largest, stop]):
+                    wanted = {v for v in self._residuals - there if begin <= self._made[v] < before}
+                    again |= copies.of(wanted, there, range(start, before), entering)
+        goals, after = [], copies.after
         for node in self._graph.nodes:
             if node.origin.is_late and not again.keys().isdisjoint(node.inputs):
                 node = replace(node, inputs=tuple(again.get(v, v) for v in node.inputs))
             goals.append(node)
-            after[node] = [made[v] for v in node.inputs if v in made]
+            after[node] = [copies.makers[v] for v in node.inputs if v in copies.makers]
         ordered = self._graph.copy()
         ordered.nodes = on_demand(goals, after)
         return eliminate_dead_code(ordered)  # the first computation of what only the backward pass reads
@@ -161,42 +185,52 @@ class _Forward:
         least = min((crossing[i] for i in places), default=0)
         return next((i for i in places if crossing[i] <= NARROW * least), None)
 
-    def _copy(
-        self,
-        wanted: set[Value],
-        kept: set[Value],
-        segment: range,
-        after: dict[Node, list[Node]],
+
+class _Copies:
+    """Nodes of the forward pass that run again.
+
+    Attributes:
+        after: those that each must run behind.
+        makers: by what is made again, the node that makes it.
+    """
+
+    def __init__(self, nodes: Sequence[Node], made: Mapping[Value, int]) -> None:
+        self._nodes, self._made = nodes, made
+        self.after: dict[Node, list[Node]] = {}
+        self.makers: dict[Value, Node] = {}
+
+    def of(
+        self, wanted: Set[Value], there: Set[Value], segment: range, entering: Mapping[Value, Value]
     ) -> dict[Value, Value]:
         """Copy the nodes of a segment that make what is wanted; return the copy of each of these.
 
         Args:
             wanted: values of the segment.
-            kept: values that no node makes again.
+            there: values that no node makes again.
             segment: places of nodes.
-            after: the copies that each must run behind; they are added.
+            entering: what stands for some of `there`, which were made again before.
         """
         needed, nodes = set(wanted), list[Node]()
         for i in reversed(segment):
             if not needed.isdisjoint(self._nodes[i].outputs):
                 nodes.append(self._nodes[i])
-                needed.update(v for v in self._nodes[i].inputs if v in self._made and v not in kept)
+                needed.update(v for v in self._nodes[i].inputs if v in self._made and v not in there)
         again: dict[Value, Value] = {}
-        copies: dict[Value, Node] = {}
         for node in reversed(nodes):
             made = tuple(Value(v.type, f"{v.name}/again") for v in node.outputs)
-            inputs = tuple(again.get(v, v) for v in node.inputs)
+            inputs = tuple(again.get(v, entering.get(v, v)) for v in node.inputs)
             copy = Node(node.op, inputs, made, node.origin.in_phase("backward"))
-            after[copy] = [copies[v] for v in inputs if v in copies]
-            copies |= dict.fromkeys(made, copy)
+            self.after[copy] = [self.makers[v] for v in inputs if v in self.makers]
+            self.makers |= dict.fromkeys(made, copy)
             again |= dict(zip(node.outputs, made, strict=True))
         # What another shape is given is there itself: a view for the backward pass is made when that wants it.
         for value in wanted:
             view = self._nodes[self._made[value]]
-            if view.op.keeps_data and view.inputs[0] in wanted | kept:
-                copy = copies[again[value]]
+            if view.op.keeps_data and view.inputs[0] in wanted | there:
+                copy = self.makers[again[value]]
                 later = replace(copy, outputs=(Value(value.type, f"{value.name}/again"),))
-                after[later] = after[copy]
+                self.after[later] = self.after[copy]
+                self.makers[later.output] = later
                 again[value] = later.output
         return {value: again[value] for value in wanted}
 

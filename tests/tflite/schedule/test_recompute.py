@@ -1,5 +1,7 @@
 """Values computed again in the backward pass: the same numbers in less memory."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -112,13 +114,14 @@ def test_a_forward_pass_in_segments_is_the_same_in_less_memory() -> None:
     feed = [x, y, np.ones(8, np.float32), np.full(1, 0.1, np.float32)]
     wanted, updated = evaluate(step, feed)
     needs = []
-    for graph in (graph for segments in segmented(step) for graph in (segments.graph, segments.finer())):
-        outputs, updates = evaluate(verify(graph, "segmented"), feed)
-        np.testing.assert_array_equal(outputs["loss"], wanted["loss"])
-        assert all(np.array_equal(updates[p], array) for p, array in updated.items())
-        assert products(step) < products(graph) < 1.5 * products(step)
-        needs.append(transient(with_variables(graph), lanes))
-    assert len(needs) > 1, "coarser and finer"
+    for segments in segmented(step):
+        for cut_once_more, together in product((False, True), (1, 2, 3)):
+            graph = segments.graph(cut_once_more, together)
+            outputs, updates = evaluate(verify(graph, "segmented"), feed)
+            np.testing.assert_array_equal(outputs["loss"], wanted["loss"])
+            assert all(np.array_equal(updates[p], array) for p, array in updated.items())
+            assert products(step) < products(graph) < 2 * products(step)
+            needs.append(transient(with_variables(graph), lanes))
     assert min(needs) < 0.8 * transient(with_variables(step), lanes)
 
 
@@ -155,7 +158,7 @@ def test_what_is_large_in_a_segment_is_not_there_while_what_is_behind_it_goes_ba
     feed = [np.full((rows, width), 0.1, np.float32)]
     wanted = evaluate(b.graph, feed)[0]["dx"]
     found = list(segmented(b.graph))
-    coarse, finer = [segments.graph for segments in found], [segments.finer() for segments in found]
+    coarse, finer = ([segments.graph(cut_once_more) for segments in found] for cut_once_more in (False, True))
     for graph in (*coarse, *finer):
         np.testing.assert_array_equal(evaluate(verify(graph, "segmented"), feed)[0]["dx"], wanted)
     least = [min(transient(graph, 8) for graph in graphs) for graphs in (coarse, finer)]

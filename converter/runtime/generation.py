@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.program.manifest import Signature
 from converter.runtime.session import TrainingSession
-from converter.support.errors import UsageError
+from converter.support.errors import NumericError, UsageError
 
 _PREFILL, _DECODE = "prefill", "decode"
 
@@ -41,6 +41,7 @@ def generate(
     Raises:
         UsageError: the program cannot generate, there are no ids or more than its rows hold, or an id is none of its
             vocabulary.
+        NumericError: while tokens are asked for, where logits are not finite.
     """
     text = _Text(session)
     choose = _Choice(temperature, top_k, top_p, seed)
@@ -147,7 +148,12 @@ class _Choice:
         self._rng = np.random.default_rng(seed)
 
     def __call__(self, logits: np.ndarray) -> int:
-        """Return the id of one."""
+        """Return the id of one. Raises NumericError for logits that are not finite."""
+        if not np.isfinite(logits).all():
+            raise NumericError(
+                "the logits of the next token are not finite: the weights are too large since a step, restore() or "
+                "reset() and train with a lower learning rate"
+            )
         if self._temperature == 0:
             return int(logits.argmax())
         among = np.argsort(-logits, kind="stable")[: self._top_k]

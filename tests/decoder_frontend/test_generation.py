@@ -10,7 +10,7 @@ import pytest
 
 import pocketune
 from converter.ir import INT4
-from converter.support.errors import UsageError
+from converter.support.errors import NumericError, UsageError
 from converter.tflite.prepare import hidden_in_parts
 from pocketune import runtime
 from tests.decoder_frontend import reference, written
@@ -105,6 +105,16 @@ def test_draws_follow_the_probabilities(taught: Any) -> None:
 def test_what_cannot_be_written_on_is_refused(taught: Any, ids: Any, options: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         runtime.generate(taught, ids, **options)
+
+
+def test_logits_that_are_not_finite_give_no_token(taught: Any, tmp_path: Path) -> None:
+    taught.save(tmp_path / "good.state")
+    row = np.zeros((1, LENGTH), np.int32)
+    taught.train(row, row, 1e30)
+    for temperature in (0, 0.7):
+        with pytest.raises(NumericError, match="not finite: the weights are too large"):
+            next(runtime.generate(taught, [1, 2], temperature=temperature))
+    taught.restore(tmp_path / "good.state")
 
 
 def test_other_programs_do_not_generate(tmp_path: Path) -> None:

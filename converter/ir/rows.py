@@ -56,7 +56,9 @@ class Rows:
         """Return what is known of a constant."""
         if array.dtype.kind != "i":
             return Rows.none(array.ndim)
-        known = compact(array.astype(np.float64))
+        if array.itemsize == 1:  # a weight: what its numbers are says nothing of rows
+            return Rows.none(array.ndim).within(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)
+        known = compact(array).astype(np.float64)
         return replace(Rows.none(array.ndim), bounds=(known, known))
 
     def within(self, least: float, largest: float) -> Rows:

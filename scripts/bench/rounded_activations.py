@@ -6,6 +6,7 @@
 same rows of the project's documentation, first adapters and optimizer (LoRA of rank 8 on all products, Adam, one row a
 step). Perplexity is that of a page that none is trained on, before and behind. Each form is a process of its own on
 one CPU, and time the CPU's, as others may be at work. `--form` measures one, and `--folder` keeps what was found.
+Memory is that of a session that evaluates, too, which packs once more.
 """
 
 from __future__ import annotations

@@ -47,9 +47,13 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
             known[order] = transient(with_variables(ordered), target.lanes)
         return known[order]
 
-    def kept(ordered: Graph) -> int:
+    def in_all(ordered: Graph) -> int:
         whole = with_variables(ordered)
-        return packed(whole, target.lanes) + tables(whole, target.lanes)
+        return memory(ordered) + packed(whole, target.lanes) + tables(whole, target.lanes)
+
+    def in_pieces(ordered: Graph) -> Graph:
+        pieces = (ordered, outlined(ordered)) if target.is_cpu else (ordered,)
+        return min(pieces, key=in_all)  # what crosses the borders of pieces lives longer
 
     def scheduled(graph: Graph) -> Graph:
         runs = {node: how(graph.constants, node, target.lanes) for node in graph.nodes}
@@ -66,11 +70,8 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
             if memory(smaller) < (1 - WORTH_OPERATORS) * memory(best):
                 best, lean = smaller, graph
     if again:
-        best = _by_segments(lowered, best, lambda graph: scheduled(recompute(graph)), memory, needs)
-        if target.is_cpu:
-            pieces = (best, outlined(best))  # of which what crosses their borders lives longer
-            best = min(pieces, key=lambda ordered: memory(ordered) + kept(ordered))
-            best = map_bodies(best, without_overwriting)
+        best = _by_segments(lowered, best, lambda graph: scheduled(recompute(graph)), needs, memory, in_pieces, in_all)
+        best = map_bodies(best, without_overwriting) if target.is_cpu else best
     return without_overwriting(best)
 
 
@@ -78,8 +79,10 @@ def _by_segments(
     lowered: Graph,
     plain: Graph,
     scheduled: Callable[[Graph], Graph],
-    memory: Callable[[Graph], int],
     needs: Callable[[Graph], int],
+    memory: Callable[[Graph], int],
+    in_pieces: Callable[[Graph], Graph],
+    in_all: Callable[[Graph], int],
 ) -> Graph:
     """Return the graph with most of its forward pass computed twice, parts of it thrice where that needs much less.
 
@@ -87,23 +90,24 @@ def _by_segments(
         lowered: in program order.
         plain: scheduled, with nothing computed again.
         scheduled: returns a graph in the best order.
-        memory: bytes that a run of one takes.
-        needs: the same with what is kept from when it is loaded.
+        needs: bytes that a run of one takes, and what is packed when it is loaded.
+        memory: those of a run alone.
+        in_pieces: returns a graph whose pieces that are alike share a body, where it takes less so.
+        in_all: `needs`, and the runtime's tables.
     """
     found = [(scheduled(segments.graph()), segments) for segments in segmented(lowered)]
     if not found:
-        return plain
+        return in_pieces(plain)
     twice, segments = min(found, key=lambda one: needs(one[0]))
     best = min(plain, twice, key=needs)
-
-    def is_worth_it(thrice: Graph) -> bool:
-        return memory(thrice) < (1 - WORTH_A_THIRD_TIME) * memory(best)
-
-    if cut_once_more := is_worth_it(thrice := scheduled(segments.graph(cut_once_more=True))):
+    thrice = scheduled(segments.graph(cut_once_more=True))
+    if cut_once_more := memory(thrice) < (1 - WORTH_A_THIRD_TIME) * memory(best):
         best = thrice
-    together = 2
-    while segments.kept(together // 2) - segments.kept(together) > WORTH_A_THIRD_TIME * memory(best):
-        if not is_worth_it(thrice := scheduled(segments.graph(cut_once_more, together))):
+    best, together = in_pieces(best), 2
+    # Several segments together are alike less often than one, and bodies are objects of the runtime: all of it counts.
+    while segments.kept(together // 2) - segments.kept(together) > WORTH_A_THIRD_TIME * in_all(best):
+        thrice = in_pieces(scheduled(segments.graph(cut_once_more, together)))
+        if in_all(thrice) >= (1 - WORTH_A_THIRD_TIME) * in_all(best):
             break
         best, together = thrice, 2 * together
     return best

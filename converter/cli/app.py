@@ -21,6 +21,7 @@ from converter.cli.estimating import estimate
 from converter.cli.explaining import explain as explain_page
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
+from converter.cli.importing import import_state
 from converter.cli.inspection import read_contents
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
@@ -86,6 +87,7 @@ app.command()(search)
 app.command()(report)
 app.command()(estimate)
 app.command()(state)
+app.command("import")(import_state)
 
 
 @app.command()
@@ -354,7 +356,7 @@ def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
 
 
 #: The commands as one comes to need them.
-_ORDER = ("schemes", "estimate", "search", "build", "inspect", "report", "profile", "certify", "export")
+_ORDER = ("schemes", "estimate", "search", "build", "inspect", "report", "profile", "certify", "export", "import")
 
 
 def _place(command: CommandInfo) -> int:

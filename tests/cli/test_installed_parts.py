@@ -73,6 +73,7 @@ NEEDS = {
     "certify p.tflite --on hexagon:SM8650": "hexagon",
     "export p.tflite --out weights.safetensors": "safetensors",
     "export p.tflite --model m.keras --out new.keras": "keras",
+    "import p.tflite adapter --out theirs.state": "safetensors",
 }
 
 

@@ -1,0 +1,33 @@
+"""The command `import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from converter.cli.options import Debug, ProgramPath
+from converter.cli.tables import Results
+from converter.program.file import read_program
+from converter.runtime.export import import_adapter
+from converter.support.interrupts import too_late
+from converter.support.words import counted
+
+
+def import_state(
+    file: ProgramPath,
+    folder: Annotated[Path, typer.Argument(metavar="ADAPTER", help="The folder of an adapter, of PEFT or of export.")],
+    out: Annotated[Path, typer.Option(metavar="NEW.state", help="The state to write.")],
+    debug: Debug = False,
+) -> None:
+    """Make a state of a low-rank adapter of PEFT, with which the program goes on."""
+    program = read_program(file)
+    too_late()
+    left = import_adapter(program, folder, out)
+    results = Results()
+    results.line(f"wrote {out}, a state of {file}; its optimizer begins anew")
+    if left:
+        results.line(f"{counted(len(left), 'weight')} without an adapter in {folder}, as they were built:")
+        for name in left:
+            results.line(f"  {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import optax
@@ -36,20 +37,47 @@ def write_lengths(out: Path) -> None:
     rng.choice(np.float32([0.5, 1, 1.7]), 40).tofile(out / "texts.weight")
 
 
+class JavaRandom:
+    """Draws as java.util.Random does, whose documentation gives the numbers; stands in for numpy's generator."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = (seed ^ 0x5DEECE66D) % (1 << 48)
+
+    def choice(self, among: np.ndarray, p: np.ndarray) -> int:
+        """Return one of some tokens, by their probabilities p: the first whose sum is above what is drawn."""
+        drawn = (self._next(26) * (1 << 27) + self._next(27)) / (1 << 53)
+        return int(among[np.searchsorted(np.cumsum(p), drawn, side="right")])
+
+    def _next(self, bits: int) -> int:
+        self._state = (self._state * 0x5DEECE66D + 0xB) % (1 << 48)
+        return self._state >> (48 - bits)
+
+
 def write_generation(out: Path) -> None:
     """Make programs of a language model that write texts on, and what they write before and after a training."""
     rows = np.fromfile(out / "texts.x", np.int32).reshape(-1, WRITTEN)
-    offered = {"length": WRITTEN, "batch": 1, "signatures": ("train", "infer", "generate")}
-    for state in ("variables", "stateless"):
-        program = converter.build(out / "texts.gguf", state=state, **offered, **_OPTIONS)
-        program.write(out / f"generation-{state}.tflite")
-    with TrainingSession(program.data) as session:
+    offered = {"batch": 1, "signatures": ("train", "infer", "generate")}
+    exports = {"variables": {}, "stateless": {"state": "stateless"}, "lengths": {"length": (16, WRITTEN)}}
+    for name, how in exports.items():
+        program = converter.build(out / "texts.gguf", **{"length": WRITTEN, **offered, **how}, **_OPTIONS)
+        program.write(out / f"generation-{name}.tflite")
+    with TrainingSession(out / "generation-variables.tflite") as session:
 
-        def told() -> list[list[int]]:
-            return [list(generate(session, row[:size], 10)) for row, size in zip(rows, PROMPTS, strict=False)]
+        def told() -> tuple[list[list[int]], list[list[float]]]:
+            """Return what is written behind each prompt, and the logits of the first token by the whole row."""
+            texts = [list(generate(session, row[:size], 10)) for row, size in zip(rows, PROMPTS, strict=False)]
+            outputs = session.infer(rows[: len(PROMPTS)])
+            return texts, [outputs[i, size - 1].tolist() for i, size in enumerate(PROMPTS)]
 
-        before = told()
+        before, logits_before = told()
         for _ in range(8):
             session.train(rows[:1], np.roll(rows[:1], -1, 1), 0.05)
-        contents = {"rows": rows.tolist(), "sizes": PROMPTS, "before": before, "after": told()}
+        after, logits_after = told()
+        contents = {"rows": rows.tolist(), "sizes": PROMPTS, "before": before, "after": after, "drawn": []}
+        contents |= {"logits_before": logits_before, "logits_after": logits_after}
+        for seed, temperature, top_k, top_p in ((1, 2.0, 40, 0.95), (-7, 1.0, 5, 1.0)):
+            with mock.patch("numpy.random.default_rng", JavaRandom):
+                text = list(generate(session, rows[0, :1], 40, (), temperature, top_k, top_p, seed))
+            how = {"seed": seed, "temperature": temperature, "topK": top_k, "topP": top_p}
+            contents["drawn"].append({"sampling": how, "text": text})
     (out / "generation.json").write_text(json.dumps(contents))

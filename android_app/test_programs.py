@@ -25,7 +25,8 @@ the next one: adapters of frozen weights (int4, int4-blockwise, float32), a step
 OUT/lengths.tflite and OUT/lengths-stateless.tflite are of a language model, for rows of 4, 8 and 12 tokens, the latter
 with micro-batches; OUT/texts.x and OUT/texts.y are texts that end anywhere in a row.
 OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, the first `sizes` ids of `rows`, and
-what the host writes behind each before and after 8 steps on the first row.
+what the host writes behind each before and after 8 steps on the first row, with its logits of the next token; then
+what is drawn behind the first by java.util.Random.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
 pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.

@@ -2,6 +2,7 @@
 export * from "./trainer/errors.ts";
 export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/events.ts";
 export type { Guard } from "./trainer/gate.ts";
+export type { GenerateOptions, Sampling } from "./trainer/generation.ts";
 export type { Adopt } from "./trainer/interchange.ts";
 export { type LiteRtSource, liteRt } from "./trainer/litert.ts";
 export type { Manifest } from "./trainer/manifest.ts";

@@ -25,6 +25,9 @@ test("random numbers are those of java.util.Random", () => {
   assert.deepEqual(many(1_000_003n, down), drawn);
   const bounds = [1, 2, 3, 64, 1000, 1073741825, 2147483647];
   assert.deepEqual(many(-7n * 1_000_003n + 2n, bounds), [0, 1, 1, 35, 282, 319039990, 550495978]);
+  const random = new Random(-7n);
+  const doubles = [0.2691218093260761, 0.6731811902798038, 0.5214896372918163, 0.8518782305056931];
+  for (const double of doubles) assert.equal(random.nextDouble(), double);
 });
 
 test("orders are those of the host and the phone", () => {

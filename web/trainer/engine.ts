@@ -130,24 +130,40 @@ export class Engine {
     this.isHalfDone = false;
   }
 
-  /** Runs a signature; what it gives of the state stays in the memory, the rest is returned. */
+  /** What a signature that leaves the state as it is gives for all that it takes beside the state. */
+  async forward(name: string, given: Map<string, Values>): Promise<Map<string, Values>> {
+    this.checkNotLost();
+    return await this.run(name, given);
+  }
+
+  /** Calls a signature with a batch, of several lengths the one for the fewest tokens. */
   private async call(called: string, given?: Batch, rate = 0): Promise<Map<string, Values>> {
     this.checkNotLost();
     const [name, batch] = given ? ofFewestTokens(this.manifest, called, given) : [called, given];
+    const rows = new Map<string, Values>();
+    for (const spec of this.manifest.signature(name).inputs) {
+      const values = batch && filled(spec, batch);
+      if (values) rows.set(spec.name, values);
+      if (spec.role === "learning_rate") rows.set(spec.name, Float32Array.of(rate));
+    }
+    return await this.run(name, rows);
+  }
+
+  /** Runs a signature; what it gives of the state stays in the memory, the rest is returned. */
+  private async run(name: string, given: Map<string, Values>): Promise<Map<string, Values>> {
     const signature = this.manifest.signature(name);
-    const rows: Tensors = new Map();
+    const put: Tensors = new Map();
     try {
       for (const spec of signature.inputs) {
-        const values = batch && filled(spec, batch);
-        if (values) rows.set(spec.name, this.runtime.put(spec, values));
-        if (spec.role === "learning_rate") rows.set(spec.name, this.runtime.put(spec, Float32Array.of(rate)));
+        const values = given.get(spec.name);
+        if (values) put.set(spec.name, this.runtime.put(spec, values));
       }
       return await this.results(
-        await this.runtime.run(name, new Map([...rows, ...this.memory.given(signature)])),
+        await this.runtime.run(name, new Map([...put, ...this.memory.given(signature)])),
         signature,
       );
     } finally {
-      freeAll(rows);
+      freeAll(put);
     }
   }
 

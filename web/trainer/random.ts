@@ -1,7 +1,7 @@
 const MULTIPLIER = 0x5deece66dn;
 const BITS = 48;
 
-/** java.util.Random, so that a seed gives the same orders here and on the phone. */
+/** java.util.Random, so that a seed gives the same orders and draws here and on the phone. */
 export class Random {
   private state: bigint;
 
@@ -11,18 +11,24 @@ export class Random {
 
   /** A whole number from 0 to below `bound`. */
   nextInt(bound: number): number {
-    if ((bound & -bound) === bound) return Number((BigInt(bound) * BigInt(this.next31())) >> 31n);
+    if ((bound & -bound) === bound) return Number((BigInt(bound) * BigInt(this.next(31))) >> 31n);
     for (;;) {
-      const bits = this.next31();
+      const bits = this.next(31);
       const value = bits % bound;
       // Leaves out the last, incomplete run of numbers, as Java does by an overflow.
       if (bits - value + (bound - 1) < 2 ** 31) return value;
     }
   }
 
-  private next31(): number {
+  /** A number from 0 to below 1. */
+  nextDouble(): number {
+    return (this.next(26) * 2 ** 27 + this.next(27)) * 2 ** -53;
+  }
+
+  /** A whole number of at most 31 bits. */
+  private next(bits: number): number {
     this.state = BigInt.asUintN(BITS, this.state * MULTIPLIER + 0xbn);
-    return Number(this.state >> 17n);
+    return Number(this.state >> BigInt(BITS - bits));
   }
 }
 

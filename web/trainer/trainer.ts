@@ -5,6 +5,7 @@ import { Engine } from "./engine.ts";
 import { BusyError, ClosedError, DamagedStateError, DivergedError, InputError, NoStateError } from "./errors.ts";
 import type { TrainEvent } from "./events.ts";
 import { Gate, type Guard } from "./gate.ts";
+import { checkedMost, type GenerateOptions, KeptText, TokenChoice } from "./generation.ts";
 import { Checkpoints, TwoGenerations, taken } from "./generations.ts";
 import { Inputs } from "./inputs.ts";
 import { type Adopt, specOf, UNPROVEN } from "./interchange.ts";
@@ -164,6 +165,37 @@ export class Trainer {
       this.inputs.checkRows(rows);
       return await this.engine.infer(byInference(rows, this.program.manifest), () => this.checkOpen());
     });
+  }
+
+  /**
+   * The ids that a language model writes behind others, at most `most` and as far as a row of the program holds them; it
+   * ends at one of `stop`, which is not given. Each call has a text of its own, with the keys and values of what was read
+   * kept. A token is computed when it is asked for, by the state of that moment, also between the steps of a running
+   * training. Leaving the loop ends it, and so does the signal, between two calls of the runtime; `signal.reason` is
+   * thrown.
+   *
+   * When a token is asked for it throws InputError (also for a program without the signature `generate`), DivergedError,
+   * RuntimeFailedError, and ClosedError.
+   */
+  async *generate(
+    ids: ArrayLike<number>,
+    { most = 64, stop = [], sampling = {}, signal }: GenerateOptions = {},
+  ): AsyncGenerator<number, void> {
+    this.checkOpen();
+    const choice = new TokenChoice(sampling);
+    const text = new KeptText(this.program.manifest, this.engine);
+    const ends = new Set(stop);
+    const between = () => {
+      this.checkOpen();
+      signal?.throwIfAborted();
+    };
+    let unread = text.checked(ids);
+    for (let left = Math.min(checkedMost(most), text.room(unread.length)); left > 0; left--) {
+      const token = await this.inTurn(async () => choice.next(await text.read(unread, between)));
+      if (ends.has(token)) return;
+      yield token;
+      unread = Int32Array.of(token);
+    }
   }
 
   /** Mean loss and accuracy. Throws InputError and DivergedError. */

@@ -8,6 +8,7 @@ import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.runBlocking
 import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.double
 import kotlinx.serialization.json.int
 import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
@@ -39,7 +40,7 @@ class GenerationTest {
 
     @Tag("every-version")
     @ParameterizedTest
-    @ValueSource(strings = ["variables", "stateless"])
+    @ValueSource(strings = ["variables", "stateless", "lengths"])
     fun `the likeliest tokens are those of the host, before and after a training`(export: String): Unit = runBlocking {
         trainer(export).use { trainer ->
             assertEquals(told.before, told.prompts.map { trainer.generate(it, most = 10).toList() })
@@ -95,6 +96,16 @@ class GenerationTest {
     }
 
     @Test
+    fun `a seed draws what it draws in a page`(): Unit = runBlocking {
+        trainer().use { trainer ->
+            trainer.fit(listOf(told.sample), told.plan).toList()
+            for ((sampling, text) in told.drawn) {
+                assertEquals(text, trainer.generate(told.prompts[0], most = 40, sampling = sampling).toList())
+            }
+        }
+    }
+
+    @Test
     fun `what cannot be written on is refused in words`(): Unit = runBlocking {
         trainer().use { trainer ->
             for ((ids, words) in listOf(
@@ -122,6 +133,12 @@ private class Told {
     private val rows = texts("rows")
     val before = texts("before")
     val after = texts("after")
+    val drawn = contents.getValue("drawn").jsonArray.map { it.jsonObject }.map { each ->
+        val how = each.getValue("sampling").jsonObject
+        fun number(name: String) = how.getValue(name).jsonPrimitive.double
+        val sampling = Sampling(number("temperature"), number("topK").toInt(), number("topP"), number("seed").toLong())
+        sampling to each.getValue("text").jsonArray.map { it.jsonPrimitive.int }
+    }
     val prompts = contents.getValue("sizes").jsonArray.map { it.jsonPrimitive.int }
         .zip(rows) { size, row -> row.take(size).toIntArray() }
     val plan = Plan(epochs = 8, learningRate = LearningRate.Constant(0.05f), shuffle = false, checkpointEvery = 0)

@@ -59,8 +59,10 @@ def write_generation(out: Path) -> None:
     offered = {"batch": 1, "signatures": ("train", "infer", "generate")}
     exports = {"variables": {}, "stateless": {"state": "stateless"}, "lengths": {"length": (16, WRITTEN)}}
     for name, how in exports.items():
-        program = converter.build(out / "texts.gguf", **{"length": WRITTEN, **offered, **how}, **_OPTIONS)
+        program = converter.build(out / "texts.gguf", **{"length": WRITTEN, **offered, **_OPTIONS, **how})
         program.write(out / f"generation-{name}.tflite")
+    docs = {"length": WRITTEN, "update": "lora-8:all-linear", "optimizer": "adam", **offered}
+    converter.build(out / "texts.gguf", **docs).write(out / "docs-language.tflite")
     with TrainingSession(out / "generation-variables.tflite") as session:
 
         def told() -> tuple[list[list[int]], list[list[float]]]:

@@ -15,6 +15,7 @@ OUT/mlp.fit holds the losses of two epochs of `fit` with mlp-lean, in the order 
 OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
 OUT/trains-only.tflite infers nothing.
 OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of docs/web.md: 8 numbers, 3 classes.
+OUT/docs-language.tflite is the language model of docs/web.md.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.

@@ -20,6 +20,7 @@ before(async () => {
   // Where the server of a person with a bundler has them.
   cpSync("dist/package/litert", `${FOLDER}/litert`, { recursive: true });
   cpSync(`${PROGRAMS}/docs-web.tflite`, `${FOLDER}/model.tflite`);
+  cpSync(`${PROGRAMS}/docs-language.tflite`, `${FOLDER}/language.tflite`);
   [browser, site] = [await launch(), await Site.open(FOLDER)];
   site.replaced.set("/favicon.ico", Buffer.alloc(0));
 });

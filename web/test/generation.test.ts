@@ -41,8 +41,9 @@ const sample: Sample = {
   targets: { y: Int32Array.from([...row.slice(1), row[0] ?? 0]) },
 };
 
-/** What a runtime gave as logits, and how many of its tensors are not freed. */
+/** What was run, what was given as logits, and how many tensors are not freed. */
 class Heard {
+  readonly calls: string[] = [];
   readonly logits: Values[] = [];
   tensors = 0;
 
@@ -64,6 +65,7 @@ class Heard {
       report: inner.report,
       put: (spec, values) => watched(inner.put(spec, values)),
       run: async (name, inputs) => {
+        this.calls.push(name);
         const outputs = await inner.run(name, inputs);
         for (const tensor of outputs.values()) watched(tensor);
         const logits = await outputs.get("logits")?.read();
@@ -112,6 +114,22 @@ for (const form of ["variables", "stateless", "lengths"]) {
     await trainer.close();
   });
 }
+
+test("a prompt is read by 32 tokens, and each that was written by itself", async () => {
+  const heard = new Heard();
+  const trainer = await opened("variables", heard);
+  for (const [size, calls] of [
+    [1, "decode decode decode"],
+    [32, "prefill decode decode"],
+    [33, "prefill decode decode decode"],
+    [40, "prefill prefill decode decode"],
+  ] as const) {
+    heard.calls.length = 0;
+    await written(trainer, row.slice(0, size), { most: 3 });
+    assert.equal(heard.calls.join(" "), calls);
+  }
+  await trainer.close();
+});
 
 test("two texts do not disturb one another, nor a training, whose weights they are written with", async () => {
   const trainer = await opened();

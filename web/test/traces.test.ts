@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { unpack } from "../trainer/state-file.ts";
-import { MemoryStore, type Sample, type TrainEvent, Trainer } from "../trainer.ts";
+import { MemoryStore, type Plan, type Sample, type TrainEvent, Trainer } from "../trainer.ts";
 import { bytes, collected, floats, picturesOf, program, samplesOf, textsOf } from "./fixture.ts";
 import { inNode } from "./litert.ts";
 
@@ -54,6 +54,21 @@ function told(event: TrainEvent): Record<string, unknown>[] {
   }
 }
 
+async function opened({ program: of }: Trace, store = new MemoryStore()): Promise<Trainer> {
+  return await Trainer.open(await program(of), runtime, store);
+}
+
+function planOf({ epochs, seed, learning_rate: rate, rate_scale: rateScale, patience }: Trace): Plan {
+  return {
+    epochs,
+    rateScale,
+    shuffle: seed !== null,
+    seed: seed ?? 0,
+    ...(rate === null ? {} : { learningRate: rate }),
+    ...(patience === null ? {} : { earlyStop: { patience } }),
+  };
+}
+
 function assertClose(found: unknown, expected: unknown, where: string): void {
   if (typeof found !== "number" || typeof expected !== "number") assert.equal(found, expected, where);
   else assert.ok(Math.abs(found - expected) < TOLERANCE, `${where}: ${found}, and the host has ${expected}`);
@@ -68,31 +83,32 @@ async function numbers(file: Uint8Array<ArrayBuffer>): Promise<[string, number[]
   });
 }
 
+/** The state in memory is the host's after that training. */
+async function assertEnds(trainer: Trainer, name: string): Promise<void> {
+  const [state, expected] = [await numbers(await trainer.export()), await numbers(bytes(`trace-${name}.state`))];
+  assert.deepEqual(
+    state.map(([tensor]) => tensor),
+    expected.map(([tensor]) => tensor),
+  );
+  for (const [i, [tensor, values]] of expected.entries()) {
+    assert.equal(state[i]?.[1].length, values.length);
+    for (const [at, value] of values.entries()) assertClose(state[i]?.[1][at], value, `${tensor}, number ${at}`);
+  }
+}
+
 test("there is a dozen of trainings", () => assert.ok(Object.keys(traces).length >= 12));
 
 for (const [name, trace] of Object.entries(traces)) {
   if (trace.fed === "int8") {
     test(`LiteRT.js has no tensors of its type, which is said when it is opened: ${name}`, async () => {
-      await assert.rejects(
-        async () => Trainer.open(await program(trace.program), runtime, new MemoryStore()),
-        /INT8 is not supported/,
-      );
+      await assert.rejects(opened(trace), /INT8 is not supported/);
     });
     continue;
   }
   test(`a training of the host, done again: ${name}`, async () => {
-    const trainer = await Trainer.open(await program(trace.program), runtime, new MemoryStore());
-    const { epochs, seed, learning_rate: rate, rate_scale: rateScale, patience } = trace;
-    const plan = {
-      epochs,
-      rateScale,
-      shuffle: seed !== null,
-      seed: seed ?? 0,
-      ...(rate === null ? {} : { learningRate: rate }),
-      ...(patience === null ? {} : { earlyStop: { patience } }),
-    };
+    const trainer = await opened(trace);
     const heldOut = trace.held_out && rowsOf(trace, trace.held_out);
-    const events = await collected(trainer.fit(rowsOf(trace, trace.rows), plan, heldOut ? { heldOut } : {}));
+    const events = await collected(trainer.fit(rowsOf(trace, trace.rows), planOf(trace), heldOut ? { heldOut } : {}));
     const found = events.flatMap(told);
     assert.deepEqual(
       found.map(({ kind }) => kind),
@@ -101,15 +117,32 @@ for (const [name, trace] of Object.entries(traces)) {
     for (const [i, event] of trace.events.entries()) {
       for (const [key, value] of Object.entries(event)) assertClose(found[i]?.[key], value, `event ${i}, ${key}`);
     }
-    const [state, expected] = [await numbers(await trainer.export()), await numbers(bytes(`trace-${name}.state`))];
-    assert.deepEqual(
-      state.map(([tensor]) => tensor),
-      expected.map(([tensor]) => tensor),
-    );
-    for (const [i, [tensor, values]] of expected.entries()) {
-      assert.equal(state[i]?.[1].length, values.length);
-      for (const [at, value] of values.entries()) assertClose(state[i]?.[1][at], value, `${tensor}, number ${at}`);
-    }
+    await assertEnds(trainer, name);
     await trainer.close();
+  });
+}
+
+for (const name of ["blocks-of-four-bits", "blocks-with-scales"]) {
+  test(`a training in blocks whose tab is killed goes on from whole steps to the host's end: ${name}`, async () => {
+    const trace = traces[name] ?? assert.fail(name);
+    const [store, rows, plan] = [
+      new MemoryStore(),
+      rowsOf(trace, trace.rows),
+      { ...planOf(trace), checkpointEvery: 6 },
+    ];
+    const died = (await opened(trace, store)).fit(rows, plan);
+    for (;;) {
+      const { value: event } = await died.next();
+      if (!event) assert.fail("it ended before");
+      // Nobody leaves the loop or closes the trainer, as nothing runs any more of a tab that is gone.
+      if (event.kind === "step" && event.step === 14) break;
+    }
+    const next = await opened(trace, store);
+    const events = await collected(next.fit(rows, plan));
+    const [started] = events;
+    assert.ok(started?.kind === "started" && started.resumedAt === 12);
+    assert.equal(events.filter(({ kind }) => kind === "step").length, 8);
+    await assertEnds(next, name);
+    await next.close();
   });
 }

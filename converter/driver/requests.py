@@ -8,7 +8,7 @@ from operator import index
 from typing import Any, Literal
 
 from converter.driver.models import Source
-from converter.driver.options import Options
+from converter.driver.options import FROZEN, Options
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
 from converter.program.manifest import rows_to_infer
@@ -87,19 +87,8 @@ class Request:
                 f"{self.target.state!r}",
                 page="arguments",
             )
-        if self.options.is_int4 and not self.target.is_newest:
-            raise UsageError(
-                f"frozen={self.options.frozen!r}: it is not known that {self.target.name} reads constants of four bits "
-                "right. Build for litert-2 (--target litert-2), or leave it out",
-                page="arguments",
-            )
-        if self.options.frozen == "float16" and not (self.target.is_newest and self.target.is_cpu):
-            keeps = "computes on copies of its own" if self.target.is_newest else "keeps the float32 numbers beside it"
-            raise UsageError(
-                f"frozen='float16': {self.target.name} {keeps}, so nothing would be gained in memory. Build for "
-                "litert-2 (--target litert-2), or leave it out",
-                page="arguments",
-            )
+        if not self.target.reads(self.options.frozen):
+            raise UsageError(_unread(self.options.frozen, self.target), page="arguments")
         if self.rows_to_infer:
             self._check_rows_to_infer()
         if self.options.augment is not None:
@@ -164,6 +153,22 @@ class Request:
         if self.state == "split":
             return "gradients"
         return "accumulate" if self.accumulates else "train"
+
+
+def _unread(frozen: str, target: Target) -> str:
+    """Return why frozen weights of a form are refused for a target, and which are nearest to them there."""
+    if target.is_cpu:
+        keeps = "keeps the float32 numbers beside it, so nothing would be gained in memory"
+        why = keeps if frozen == "float16" else "is not known to read constants of four bits right"
+        return f"frozen={frozen!r}: {target.name} {why}. Build for litert-2 (--target litert-2), or leave it out"
+    others = [form for form in FROZEN if form != "float32" and target.reads(form)]
+    why = (
+        "rounds no activation, so there is nothing to be quicker by"
+        if frozen == "int4-dynamic"
+        else "is not known to read them right"
+    )
+    ways = " or ".join(f"frozen={form!r}" for form in others) or "leave it out"
+    return f"frozen={frozen!r}: the engine of {target.name} {why}. There it is {ways}; or build for litert-2"
 
 
 def check_dropout(request: Request, drops: bool) -> None:

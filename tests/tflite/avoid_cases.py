@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from converter.ir import FLOAT32, Builder, TensorType, Value
+from converter.ir import FLOAT32, INT4, UNSCALED, Builder, TensorType, Value
 from converter.tflite import builtins as tfl
 
 _random = np.random.default_rng(0)
@@ -18,7 +18,7 @@ BROWSER, HALF = (
     {"gather-constant-indices", "one-hot-2d-indices"},
     {
         "activation-of-product", "logistic", "mask-of-huge", "exp", "softmax", "gelu", "constant-below-half",
-        "pad-last-axis", "transpose-conv-same", "truth-values", "absent",
+        "pad-last-axis", "transpose-conv-same", "truth-values", "absent", "lookup-of-integers",
     },
 )  # fmt: skip
 #: Of a float16 below 1.
@@ -41,6 +41,7 @@ LARGE, PLACES = np.array([2**24 + 1], np.int32), np.array([8, 0, 8, 3, 1], np.in
 LOWEST = np.array([-inf], np.float32)
 HALVES = (0, 16), (16, 0)
 FILTER, WIDE, BIAS, POINT = floats(4, 3, 3, 4), floats(6, 5), floats(6), floats(1, 1, 1, 8)
+TABLE, DEEP = ints(6, 8, high=16) - 8, floats(3, 40000)
 
 
 def rank_above_4(b: Builder, x: Value, row: Value) -> Value:
@@ -57,6 +58,19 @@ def scattered(b: Builder, indices: Value, rows: Value, channels: Value) -> Value
     """Rows that are added up, taken at places that are written as whole numbers."""
     places = b(tfl.ScatterNd((9,)), channels, np.array([1, 2, 3], np.int32))
     return b(tfl.Gather(), b(tfl.ScatterNd((9, 4)), indices, rows), places)
+
+
+def met(b: Builder, x: Value) -> Value:
+    """A product with a matrix of integers of four bits, and one with the same of eight bits, the other way round."""
+    four, eight = (b(tfl.CastWeight(), b.constant(TABLE.astype(dtype))) for dtype in (INT4, np.int8))
+    there = b(tfl.BatchMatmul(), x, four)
+    return b(tfl.Concatenation(1), there, b(tfl.BatchMatmul(False, True), there, eight))
+
+
+def looked_up(b: Builder, ids: Value) -> Value:
+    """Rows of integers of four bits, less those of eight bits turned round."""
+    four, eight = (b.quantized(table, UNSCALED) for table in (TABLE.astype(INT4), TABLE[::-1].astype(np.int8)))
+    return b(tfl.Sub(), b(tfl.EmbeddingLookup(), ids, four), b(tfl.EmbeddingLookup(), ids, eight))
 
 
 def gelu_and_its_share(b: Builder, x: Value) -> Value:
@@ -106,11 +120,24 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "matmul-constant-turned": (lambda b, x: b(tfl.BatchMatmul(False, True), x, b.constant(WIDE)), (floats(4, 5),)),
     "matmul-constant-first": (lambda b, x: b(tfl.BatchMatmul(), b.constant(WIDE), x), (floats(5, 3),)),
     "matmul-unequal-batch": (lambda b, x, w: b(tfl.BatchMatmul(True), x, w), (floats(2, 5, 4), floats(5, 6))),
-    "matmul-wide": (lambda b, x, w: b(tfl.BatchMatmul(), x, w), (floats(2, 40000) / 200, floats(40000, 4))),
+    "matmul-wide": (
+        lambda b, x, w: b(
+            tfl.Concatenation(1),
+            b(tfl.BatchMatmul(), x, w),
+            b(tfl.FullyConnected(), x, b.constant(DEEP), np.ones(3, np.float32)),
+        ),
+        (floats(12, 40000) / 200, floats(40000, 4)),
+    ),
     "fully-connected-runtime": (
         lambda b, x, w: b(tfl.FullyConnected("RELU"), x, w, b.constant(BIAS)),
         (floats(4, 5), floats(6, 5)),
     ),
+    "cast-of-integers": (met, (np.sign(floats(4, 6)),)),
+    "cast-of-floats": (
+        lambda b, x: b(tfl.Mul(), x, b(tfl.Reshape((1, 6, 8)), b(tfl.CastWeight(), b.constant(np.float16(TABLE))))),
+        (floats(1, 6, 8),),
+    ),
+    "lookup-of-one-scale": (looked_up, (ints(5, high=6),)),
     "cumsum-first-axis": (lambda b, x: b(tfl.CumSum(0), x), (floats(5, 3),)),
     "cumsum-reverse": (lambda b, x: b(tfl.CumSum(1, reverse=True), x), (floats(5, 3),)),
     "zeros": (lambda b, x: b(tfl.Add(), x, b(tfl.Zeros(TensorType((3, 4))))), (floats(3, 4),)),
@@ -174,6 +201,7 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
         (np.sign(floats(4, 2, 2, 4)), np.sign(floats(2, 5, 5, 4))),
     ),
     "truth-values": (truth_values, (floats(3, 4), floats(3, 4))),
+    "lookup-of-integers": (looked_up, (ints(5, high=6),)),
     "absent": (lambda b, x, y: b(tfl.Atan2(), x, y), (floats(3, 4), floats(3, 4))),
 }
 
@@ -186,4 +214,5 @@ ON_HEXAGON: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     ),
     "cumsum-reverse": (lambda b, x: b(tfl.CumSum(1, reverse=True), x), (np.sign(floats(5, 3)),)),
     "one-hot-2d-indices": (lambda b, i: b(tfl.OneHot(9), i), (ints(2, 3, 4),)),
+    "cast-of-integers": CASES["cast-of-integers"],
 }

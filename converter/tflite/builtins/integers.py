@@ -8,7 +8,7 @@ import numpy as np
 
 from converter.ir import ops
 from converter.ir.op import Cost, ShapeError
-from converter.ir.quantization import INT8, UNSCALED
+from converter.ir.quantization import INT8
 from converter.ir.types import FLOAT16, FLOAT32, INT4, TensorType, stored_bytes
 from converter.tflite.builtins.arithmetic import Cast
 from converter.tflite.builtins.base import Builtin, Delegated, Types
@@ -69,7 +69,7 @@ class DequantizeFloat16(Builtin):
 
 @dataclass(frozen=True)
 class EmbeddingLookup(Builtin):
-    """Rows of a constant table [V, N] of int4 or int8 with scale 1, by int32 indices [n], as float32 [n, N].
+    """Rows of a constant table [V, N] of int4 or int8, all scales 1, by int32 indices [n], as float32 [n, N].
 
     An index out of range is an error at run time.
     """
@@ -78,7 +78,9 @@ class EmbeddingLookup(Builtin):
 
     def infer(self, *types: TensorType) -> TensorType:
         indices, table = types
-        if table.quantization != UNSCALED or indices.rank != 1:
+        of = table.quantization
+        is_scaled = of is None or of.zero_point != 0 or set(of.scales) != {1.0}
+        if is_scaled or indices.rank != 1:
             raise ShapeError(f"EmbeddingLookup: no kernel takes {indices} and {table}")
         return ops.CastGather().infer(TensorType(table.shape, table.dtype), indices)
 

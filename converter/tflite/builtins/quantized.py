@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from converter.ir.op import Cost, Op, ShapeError
-from converter.ir.quantization import INT8, Quantization
+from converter.ir.quantization import INT8, UNSCALED, Quantization
 from converter.ir.types import FLOAT32, INT4, TensorType
 from converter.tflite.builtins.arithmetic import Applied
 from converter.tflite.builtins.base import Builtin, Delegated, Types
@@ -83,6 +83,17 @@ class Dequantize(_Quantized):
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return {"uint8": 1, "int8": 2}.get(inputs[0].dtype.name, 3)
+
+
+@dataclass(frozen=True)
+class UnpackedWeight(Dequantize):
+    """A weight of int4 or int8 with scale 1 as float32, for engines that take no CAST of a constant.
+
+    The interpreter keeps what it makes, as long as it lives.
+    """
+
+    folds = merges = False
+    of: tuple[Quantization | None, ...] = (UNSCALED,)
 
 
 @dataclass(frozen=True)

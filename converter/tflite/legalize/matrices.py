@@ -11,7 +11,7 @@ from converter.ir.rewrite import Rewriter
 from converter.tflite import builtins as tfl
 from converter.tflite.legalize.pattern import avoids, flat, is_constant, repeated, reshaped
 
-#: Rows and columns of the largest matrix of run time that an engine keeps as one texture: 4 times 8192.
+#: Rows and columns of the largest matrix that an engine keeps as one texture: 4 times 8192.
 _WIDEST = 32768
 _BLOCK = 16384
 
@@ -102,20 +102,22 @@ def bias_added(b: Rewriter, node: Node) -> Value:
 def _is_wide(b: Rewriter, node: Node) -> bool:
     if not isinstance(node.op, (tfl.BatchMatmul, tfl.FullyConnected)):
         return False
-    w = node.inputs[1]
-    return not is_constant(b, w) and max(w.shape[-2:]) > _WIDEST
+    return max(node.inputs[1].shape[-2:]) > _WIDEST
 
 
 @avoids(
     "matmul-wide",
     "GPU: BATCH_MATMUL of [4,8] and [8,33000], [4,33000] and [33000,8]: the engine says that it runs, and the result "
-    "is zeros (Texture size exceeded maximum); up to 32768: right, and rows of the first operand up to 128000",
+    "is zeros (Texture size exceeded maximum); up to 32768: right, and rows of the first operand up to 128000. Of a "
+    "constant too, where the first has more than 8 rows",
     _is_wide,
 )
 def in_blocks(b: Rewriter, node: Node) -> Value | None:
     """Blocks of columns one beside the other, and blocks of rows summed up."""
-    (x, w), op = node.inputs, node.op
+    (x, w, *bias), op = node.inputs, node.op
     if isinstance(op, tfl.FullyConnected):
+        if bias:
+            return b(tfl.Add(op.activation), b(replace(op, activation="NONE"), x, w), *bias)
         if op.activation != "NONE" or x.type.rank != 2:
             return None
         op = tfl.BatchMatmul(adj_y=True)

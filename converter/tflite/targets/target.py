@@ -62,6 +62,8 @@ class Target:
         avoids: names of patterns of operators that the engine refuses or computes wrongly; see
             `converter.tflite.legalize`.
         state: how a program keeps its state there if nothing else is asked for. An engine takes what asks less, too.
+        weights: forms of frozen weights besides float32, as `frozen` calls them, that the engine reads right; empty:
+            all of a runtime that takes all that the newest does, and of another one int8.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Target:
     limits: Mapping[str, int] = field(default_factory=dict)
     avoids: Sequence[str] = ()
     state: str = "variables"
+    weights: Sequence[str] = ()
 
     @property
     def is_newest(self) -> bool:
@@ -108,6 +111,11 @@ class Target:
     def keeps(self, state: str) -> bool:
         """Return whether its engine runs programs that keep their state so."""
         return STATES.index(state) >= STATES.index(self.state)
+
+    def reads(self, frozen: str) -> bool:
+        """Return whether its engine reads frozen weights of a form right, as `frozen` calls it."""
+        others = frozen in self.weights if self.weights else self.is_newest or frozen == "int8"
+        return frozen == "float32" or others
 
     @property
     def is_cpu(self) -> bool:
@@ -289,7 +297,14 @@ def _joined(targets: Sequence[Target]) -> Target:
         limits={key: int(min(t._limit(*_parts(key), inf) for t in targets)) for key in sorted(limits)},
         avoids=tuple(dict.fromkeys(name for t in targets for name in t.avoids)),
         state=max((t.state for t in targets), key=STATES.index),
+        weights=_common(targets),
     )
+
+
+def _common(targets: Sequence[Target]) -> tuple[str, ...]:
+    """Return forms of frozen weights that all of them read; empty where the table of none lists any."""
+    listed = dict.fromkeys(form for t in targets for form in t.weights)
+    return tuple(form for form in listed if all(t.reads(form) for t in targets)) or ("float32",) * bool(listed)
 
 
 def _parts(key: str) -> tuple[str, str]:

@@ -189,7 +189,7 @@ class _Search:
             firsts: dict[tuple, list[int]] = {}
             for number in (n for n in numbers if set(self.entry.places[n].operator.outputs).intersection(self._shown)):
                 window = self._window(number, depth)
-                if depth == 0 or len(window) > 1:
+                if (depth == 0 or len(window) > 1) and self._read(window):  # of constants alone there is no program
                     firsts.setdefault(tuple(self.entry.places[n].operator.key for n in window), window)
             windows = list(firsts.values())[:MOST_TRIED]
             found = {
@@ -225,13 +225,17 @@ class _Search:
             chosen |= hidden
         return sorted(chosen)
 
+    def _read(self, window: Sequence[int]) -> list[int]:
+        """Return what operators read that they do not make, but for constants."""
+        made = {i for n in window for i in self.entry.places[n].operator.outputs}
+        return [i for n in window for i in self.entry.operands(n) if i not in made]
+
     def _errors(self, windows: Sequence[list[int]]) -> list[float]:
         tasks, wanted = [], list[Mapping[int, np.ndarray]]()
         for window in windows:
             outputs = [i for i in self.entry.read(window[-1]) if i in self._shown]
-            made = {i for n in window for i in self.entry.places[n].operator.outputs}
-            read = [i for n in window for i in self.entry.operands(n) if i not in made]
-            part, feed = self.entry.part(window, outputs), {tensor_name(i): self._values[i] for i in read}
+            feed = {tensor_name(i): self._values[i] for i in self._read(window)}
+            part = self.entry.part(window, outputs)
             made_there = self._values
             if self.engine.precision == "float16":  # a difference of neighbours is none there: that is no mistake
                 feed = {name: _in_half(array) for name, array in feed.items()}

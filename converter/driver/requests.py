@@ -8,7 +8,7 @@ from operator import index
 from typing import Any, Literal
 
 from converter.driver.models import Source
-from converter.driver.options import FROZEN, Options
+from converter.driver.options import Options
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
 from converter.program.manifest import rows_to_infer
@@ -21,6 +21,8 @@ from converter.training.schemes import UpdateScheme, update_scheme
 
 #: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
+#: Forms of frozen weights that are proposed for another one.
+_NEAREST = ("int4-blockwise", "int4", "float32")
 
 
 def whole_batch(rows: Any) -> int:
@@ -89,6 +91,13 @@ class Request:
             )
         if not self.target.reads(self.options.frozen):
             raise UsageError(_unread(self.options.frozen, self.target), page="arguments")
+        if "generate" in self.signatures and not self.target.is_cpu:
+            raise UsageError(
+                f"the signature 'generate': what it keeps of each layer has five axes, and the engine of "
+                f"{self.target.name} takes four. Leave it out, and build a second program for the CPU to ask "
+                "(--target litert-2 --signatures train,generate), which restores the states of this one",
+                page="arguments",
+            )
         if self.rows_to_infer:
             self._check_rows_to_infer()
         if self.options.augment is not None:
@@ -161,14 +170,10 @@ def _unread(frozen: str, target: Target) -> str:
         keeps = "keeps the float32 numbers beside it, so nothing would be gained in memory"
         why = keeps if frozen == "float16" else "is not known to read constants of four bits right"
         return f"frozen={frozen!r}: {target.name} {why}. Build for litert-2 (--target litert-2), or leave it out"
-    others = [form for form in FROZEN if form != "float32" and target.reads(form)]
-    why = (
-        "rounds no activation, so there is nothing to be quicker by"
-        if frozen == "int4-dynamic"
-        else "is not known to read them right"
-    )
-    ways = " or ".join(f"frozen={form!r}" for form in others) or "leave it out"
-    return f"frozen={frozen!r}: the engine of {target.name} {why}. There it is {ways}; or build for litert-2"
+    rounds = "rounds no activation, so it would be no quicker"
+    why = rounds if frozen == "int4-dynamic" else "is not known to read such weights right"
+    nearest = " or ".join(f"frozen={form!r}" for form in _NEAREST if target.reads(form))
+    return f"frozen={frozen!r}: {target.name} {why}. Take {nearest} there. Build for litert-2 (--target litert-2) to have it"
 
 
 def check_dropout(request: Request, drops: bool) -> None:

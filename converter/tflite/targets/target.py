@@ -63,7 +63,7 @@ class Target:
             `converter.tflite.legalize`.
         state: how a program keeps its state there if nothing else is asked for. An engine takes what asks less, too.
         weights: forms of frozen weights besides float32, as `frozen` calls them, that the engine reads right; empty:
-            all of a runtime that takes all that the newest does, and of another one int8.
+            all on a CPU whose runtime takes all that the newest does, and elsewhere int8.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Target:
 
     def reads(self, frozen: str) -> bool:
         """Return whether its engine reads frozen weights of a form right, as `frozen` calls it."""
-        others = frozen in self.weights if self.weights else self.is_newest or frozen == "int8"
+        others = frozen in self.weights if self.weights else frozen == "int8" or (self.is_newest and self.is_cpu)
         return frozen == "float32" or others
 
     @property

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from converter.program.manifest import Manifest, TensorSpec
+from converter.program.manifest import Manifest, TensorSpec, at_length
 
 Arrays = dict[str, np.ndarray]
 #: A signature and what it is given.
 Invocation = tuple[str, Arrays]
+
+
+def is_step(manifest: Manifest, name: str) -> bool:
+    """Return whether a signature takes the rows of a step, of however many tokens."""
+    return at_length(name)[0] == manifest.step
 
 
 def takes(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
@@ -18,14 +23,15 @@ def takes(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
     signature = manifest.signatures[name]
     if manifest.state != "variables":
         return signature.inputs
-    update = manifest.signatures[manifest.updating].inputs if name == manifest.step != manifest.updating else ()
+    adds = is_step(manifest, name) and manifest.step != manifest.updating
+    update = manifest.signatures[manifest.updating].inputs if adds else ()
     return (*signature.inputs, *update, *manifest.signatures["restore"].inputs)
 
 
 def gives(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
     """Return what comes out of it."""
     signature = manifest.signatures[name]
-    if manifest.state != "variables" or name != manifest.step:
+    if manifest.state != "variables" or not is_step(manifest, name):
         return signature.outputs
     return (*signature.outputs, *manifest.signatures["save"].outputs)
 
@@ -35,8 +41,8 @@ def invocations(manifest: Manifest, name: str, feed: Mapping[str, np.ndarray]) -
     if manifest.state != "variables":
         return [(name, dict(feed))]
     names = ["restore", name]
-    if name == manifest.step:
-        if name != manifest.updating:
+    if is_step(manifest, name):
+        if manifest.step != manifest.updating:
             names = ["restore", *[name] * (manifest.batch // manifest.micro_batch), manifest.updating]
         names.append("save")
     tick = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in manifest.signatures["save"].inputs}

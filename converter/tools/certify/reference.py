@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.program.manifest import Manifest, Signature, TensorSpec
+from converter.program.manifest import Manifest, Signature, TensorSpec, at_length
 from converter.program.synthetic import synthetic_target
 from converter.runtime.examples import check_examples
 from converter.support.errors import DeviceError
 from converter.support.litert import Interpreter, OpResolverType
 from converter.tools.certify.bounds import index_bounds
-from converter.tools.certify.calling import Arrays, invocations, takes, together
+from converter.tools.certify.calling import Arrays, invocations, is_step, takes, together
 
 #: Of the steps that lead from state to state: small enough for any optimizer on data that mean nothing.
 RATE = 0.01
@@ -95,6 +95,8 @@ class Reference:
 def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROBE) -> Iterator[ReferenceCall]:
     """Yield a few steps, each from the state that the CPU has come to, then `evaluate` and `infer`.
 
+    Of rows of fewer tokens, in a program of several lengths, it is one step and these.
+
     Args:
         program: of any kind of state.
         steps: how many.
@@ -123,8 +125,8 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
                 yield cpu.call(manifest.updating, {name: feed[name] for name in takes}, step)
             state = one.after(usual, gradients)
     one = ReferenceStep(manifest, cpu, draw, state, steps)
-    for name in ("evaluate", "infer"):
-        if name in manifest.signatures:
+    for name in manifest.signatures:
+        if name in ("evaluate", "infer") or at_length(name)[1] is not None:
             yield cpu.call(name, one.feed(name, rate), steps)
 
 
@@ -144,7 +146,8 @@ class ReferenceStep:
         parts = self.manifest.batch // self.manifest.micro_batch
         rows = self.draw(signature, self.number * parts + part)
         # What adds up the gradients of micro-batches takes shares of the weight of all of them.
-        adds = name == self.manifest.step != self.manifest.updating and self.manifest.state != "split"
+        adds = is_step(self.manifest, name) and self.manifest.step != self.manifest.updating
+        adds = adds and self.manifest.state != "split"
         share = np.float32(1 / self.manifest.batch if adds else 1)
         for spec in takes(self.manifest, name):
             match spec.role:
@@ -196,7 +199,7 @@ class _Draw:
         rows = wanted[0].shape[0] if wanted else 0
         if self._given is not None:
             chosen = self._given.take(np.arange(number * rows, (number + 1) * rows) % self._given.rows)
-            return {spec.name: chosen.arrays[spec.name] for spec in wanted}
+            return {spec.name: chosen.arrays[spec.name][tuple(map(slice, spec.shape))] for spec in wanted}
         rng = np.random.default_rng(1000 + number)
         return {spec.name: self._drawn(spec, rng) for spec in wanted}
 

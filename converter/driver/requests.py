@@ -173,7 +173,8 @@ def _unread(frozen: str, target: Target) -> str:
     rounds = "rounds no activation, so it would be no quicker"
     why = rounds if frozen == "int4-dynamic" else "is not known to read such weights right"
     nearest = " or ".join(f"frozen={form!r}" for form in _NEAREST if target.reads(form))
-    return f"frozen={frozen!r}: {target.name} {why}. Take {nearest} there. Build for litert-2 (--target litert-2) to have it"
+    build = "Build for litert-2 (--target litert-2) to have it"
+    return f"frozen={frozen!r}: {target.name} {why}. Take {nearest} there. {build}"
 
 
 def check_dropout(request: Request, drops: bool) -> None:

@@ -22,8 +22,6 @@ SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 #: How many numbers of a row share a scale, by what `frozen` calls it; None: all of them.
 INT4_BLOCKS = {"int4": None, "int4-dynamic": None, "int4-blockwise": 32}
 INT4_BLOCKS |= {f"int4-blockwise-{block}": block for block in (64, 128)}
-#: What frozen weights may be.
-FROZEN = ("float32", "int8", *INT4_BLOCKS, "float16")
 
 
 def _option(
@@ -192,7 +190,7 @@ class Options:
         "of frozen dense layers and embeddings, an eighth of the memory; int4-blockwise: a scale for each 32; "
         "int4-dynamic: quicker, rounds what they read to int8; float16: all frozen weights in half their bytes.",
         entry=str,
-        choices=FROZEN,
+        choices=("float32", "int8", *INT4_BLOCKS, "float16"),
         in_manifest=True,
     )
     calibration: Any = _option(

@@ -138,3 +138,19 @@ def write(
     writer.write_tensors_to_file()
     writer.close()
     return dict(arrays)
+
+
+def write_small_model(path: Path) -> None:
+    """Write a random decoder that spells letter by letter, knows one word, and has a chat template."""
+    words = ["Ġ", "Ċ", *map(chr, range(33, 126)), "zo"]
+    texts = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": [*words, "<|im_start|>", "<|im_end|>"],
+        "tokenizer.ggml.token_type": [1] * len(words) + [3, 3],
+        "tokenizer.ggml.merges": ["z o"],
+        "tokenizer.chat_template": "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>{% endif %}",
+    }
+    entries = metadata("qwen2", context_length=128, feed_forward_length=512)
+    write(path, "qwen2", entries, weights("qwen2", entries, len(words) + 2), texts=texts)

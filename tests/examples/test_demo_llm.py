@@ -16,22 +16,6 @@ from tests.tree import ROOT
 pytest.importorskip("tokenizers")
 
 
-def small_model(path: Path) -> None:
-    """A random decoder that spells letter by letter, and knows one word."""
-    words = ["Ġ", "Ċ", *map(chr, range(33, 126)), "zo"]
-    texts = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "qwen2",
-        "tokenizer.ggml.tokens": [*words, "<|im_start|>", "<|im_end|>"],
-        "tokenizer.ggml.token_type": [1] * len(words) + [3, 3],
-        "tokenizer.ggml.merges": ["z o"],
-        "tokenizer.chat_template": "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>{% endif %}",
-    }
-    entries = written.metadata("qwen2", context_length=128, feed_forward_length=512)
-    written.write(path, "qwen2", entries, written.weights("qwen2", entries, len(words) + 2), texts=texts)
-
-
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, ROOT / "scripts/demo_llm.py", "--llm", "--model", folder / "small.gguf", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -40,13 +24,13 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_it_teaches_a_glossary_and_asks(tmp_path: Path) -> None:
-    small_model(tmp_path / "small.gguf")
+    written.write_small_model(tmp_path / "small.gguf")
     (tmp_path / "words.txt").write_text("zo: ab\n\nxy: cd\n")
     options = ["--glossary", str(tmp_path / "words.txt"), "--length", "96", "--out", str(tmp_path / "out")]
     done = run(tmp_path, *options, "--json", str(tmp_path / "said.json"))
     assert done.returncode == 0, done.stderr
     said = json.loads((tmp_path / "said.json").read_text())
-    assert [answer["wanted"] for answer in said["answers"]] == ["ab", "cd", ""]
+    assert [answer["wanted"] for answer in said["answers"][:3]] == ["ab", "cd", ""]
     assert said["losses"][-1] < 0.8 * said["losses"][0]
     assert (tmp_path / "out/adapter/adapter_model.safetensors").exists()
     again = run(tmp_path, *options)

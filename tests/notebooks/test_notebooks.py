@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.decoder_frontend.written import write_small_model
 from tests.tree import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -21,8 +22,9 @@ def cells(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["cells"]
 
 
-def test_both_are_there() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["find_your_scheme", "personalise_in_ten_minutes"]
+def test_all_are_there() -> None:
+    stems = ["find_your_scheme", "personalise_in_ten_minutes", "teach_a_language_model"]
+    assert [path.stem for path in NOTEBOOKS] == stems
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -41,6 +43,10 @@ def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pyt
     from nbclient import NotebookClient
 
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep))
+    if path.stem == "teach_a_language_model":
+        pytest.importorskip("tokenizers")
+        write_small_model(tmp_path / "small.gguf")
+        monkeypatch.setenv("GGUF", str(tmp_path / "small.gguf"))
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     given = [output for cell in notebook.cells for output in cell.get("outputs", ())]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from converter.ir.view import View
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest
 from converter.support.errors import UsageError
@@ -27,6 +26,9 @@ def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: 
 
 def parameters_of(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the trained weights of a state, by the model's own names, in its own layout and full shape."""
+    # Here: a session that only trains does without the IR, 3 MB of Python's memory.
+    from converter.ir.view import View
+
     full = {}
     for spec in program.manifest.parameters:
         full[spec.name] = np.empty(spec.shape, spec.dtype)

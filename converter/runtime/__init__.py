@@ -1,7 +1,8 @@
 """The host runtime: trains a program in the stock interpreter of ai-edge-litert, on Linux and on a Raspberry Pi."""
 
+from __future__ import annotations
+
 from converter.runtime.entry import Report
-from converter.runtime.export import export_adapter, export_litert_lm_adapter, import_adapter
 from converter.runtime.generation import generate
 from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.interchange import StateSpec
@@ -12,6 +13,12 @@ from converter.runtime.saved import Restored, StateWarning, load_state, save_sta
 from converter.runtime.session import TrainingSession
 from converter.runtime.state_file import State
 from converter.runtime.texts import packed_texts, rows_of_texts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from converter.runtime.export import export_adapter, export_litert_lm_adapter, import_adapter
 
 __all__ = [
     "Evaluated",
@@ -37,3 +44,18 @@ __all__ = [
     "rows_of_texts",
     "save_state",
 ]
+
+#: Loaded when they are first asked for: a session trains without what writes models, which is 8 MB of Python's memory.
+_EXPORTS = ("export_adapter", "export_litert_lm_adapter", "import_adapter")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'converter.runtime' has no attribute {name!r}")
+    from converter.runtime import export
+
+    return getattr(export, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

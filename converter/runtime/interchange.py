@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.view import View
 from converter.program.file import ProgramFile
 from converter.program.manifest import ChosenChannels, FrozenWeight, Identity, StateTensor
+
+if TYPE_CHECKING:
+    from converter.ir.view import View
 
 #: So many differences of a kind are told; the number of the others is.
 _MOST = 3
@@ -236,6 +239,9 @@ def _places(tensor: StateTensor) -> np.ndarray:
 
 
 def _view(tensor: StateTensor) -> View:
+    # Here: a session that only trains does without the IR, 3 MB of Python's memory.
+    from converter.ir.view import View
+
     return View() if tensor.model is None else View.from_json(list(tensor.model.view))
 
 

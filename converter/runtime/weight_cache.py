@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 from converter.program.file import ProgramFile
@@ -71,6 +70,9 @@ class WeightCache:
 
 def _key(program: str) -> str:
     """Return what packed weights depend on, hashed."""
+    # Here, as it is a megabyte of Python's memory that sessions without a cache do without.
+    from importlib.metadata import version
+
     return hashlib.sha256(" ".join((program, version("ai-edge-litert"), _processor())).encode()).hexdigest()[:32]
 
 

@@ -113,7 +113,7 @@ class Buffers:
 
     def _chosen_outside(self) -> dict[int, tuple[int, int]]:
         """Return the buffers behind the flatbuffer: in which of them each lies, itself or another, and where."""
-        parts = _parts(self._data) if self._shares else {}
+        parts = parts_of(self._data) if self._shares else {}
         outside = {number: (number, 0) for number, _ in parts.values()}
         if self.nbytes > schema.LARGEST_FLATBUFFER:
             outside |= {n: (n, 0) for n, array in enumerate(self._data) if _nbytes(array) >= _LEAST_OUTSIDE}
@@ -184,7 +184,7 @@ class Buffers:
         self.starts = [starts.get(number, 0) for number in range(len(self._data))]
 
 
-def _parts(data: Sequence[np.ndarray]) -> dict[int, tuple[int, int]]:
+def parts_of(data: Sequence[np.ndarray]) -> dict[int, tuple[int, int]]:
     """Return which arrays are a part of another in memory: that one's number, and where they begin in its bytes."""
     found: dict[int, tuple[int, int]] = {}
     host, begin, end = 0, 0, 0

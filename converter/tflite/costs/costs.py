@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from converter.ir import Graph, Value, fingerprint, nested, stored_bytes
 from converter.ir.described import is_uniform
+from converter.program.flatbuffer.buffers import parts_of
 from converter.program.manifest import at_length
 from converter.tflite import schedule
 from converter.tflite.costs.step_cost import product_cost, step_cost, step_traffic
@@ -87,7 +88,7 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
         "arena_bytes": arena if state == "variables" else arena - kept,
         "state_bytes": kept,
         "packed_bytes": sum(graph.packed for graph in graphs.values()),
-        "mapped_bytes": _mapped(signatures),
+        "mapped_bytes": _mapped(signatures, target.is_newest),
     }
     return {"resident_bytes": sum(parts.values()), **parts}
 
@@ -112,11 +113,13 @@ def _labels(graph: Graph) -> int:
     return max((v.type.size if v.dtype.kind == "i" else v.shape[0] for v in targets), default=0)
 
 
-def _mapped(signatures: Mapping[str, Graph]) -> int:
-    """Return the bytes of the file, which holds each different tensor once."""
+def _mapped(signatures: Mapping[str, Graph], shares: bool) -> int:
+    """Return the bytes of the file, which holds each different tensor once, and parts of one with it if it `shares`."""
     graphs = [inner for graph in signatures.values() for inner in nested(graph)]
     arrays = [array for graph in graphs for array in graph.constants.values()]
-    stored = {(fingerprint(array), stored_bytes(array.size, array.dtype)) for array in arrays}
+    different = {(fingerprint(array), stored_bytes(array.size, array.dtype)): array for array in arrays}
+    within = parts_of(list(different.values())) if shares else {}
+    stored = {what for number, what in enumerate(different) if number not in within}
     parameters = {id(p): p for graph in signatures.values() for p in graph.parameters.values()}.values()
     for array in (p.value for p in parameters):  # in the layout of the file: one at a time
         if not is_uniform(array):

@@ -22,6 +22,7 @@ from converter.support.errors import UsageError
 from converter.support.litert import Interpreter
 from converter.tflite import builtins as tfl
 from converter.tflite.backend import to_builtins
+from converter.tflite.lowering.rules.linear import LARGEST_PIECE
 from converter.tflite.prepare import loss_by_classes, loss_in_parts
 from converter.tflite.schedule import outline
 from converter.tflite.targets import target
@@ -207,6 +208,19 @@ def test_kernels_meet_integers_exactly(shape: tuple[int, int], blocks: int, dtyp
     found, expected = run(file(lowered), feed, xnnpack), evaluate(b.graph, feed)[0]
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("adj_y", [True, False])
+def test_no_piece_of_a_head_is_large(adj_y: bool) -> None:
+    """A head of many words is unpacked in as many pieces as it takes, and theirs are all of its rows."""
+    b = Builder()
+    x = b.input("x", TensorType((1, 24_000 if not adj_y else 1024)))
+    w = b.constant(np.broadcast_to(np.arange(1024).astype(np.int8), (24_000, 1024)))
+    b.graph.outputs = {"y": b(ops.CastMatMul(adj_y), x, w)}
+    lowered = to_builtins(b.graph, target("litert-2"))
+    met = [node.output.shape for node in lowered.nodes if isinstance(node.op, tfl.CastWeight)]
+    assert sum(rows for rows, _ in met) == 24_000
+    assert max(rows * columns for rows, columns in met) <= LARGEST_PIECE
 
 
 def test_no_float32_copy_is_kept(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ lowers = LoweringRules()
 #: Elements of a stored matrix that are there as float32 at once: of integers, and of float32, whose pieces are others
 #: than the whole that `infer` has.
 LARGEST_UNPACKED, LARGEST_COPIED = 1 << 21, 1 << 22
-#: But in no more pieces: each is some operators, and of what the delegate runs apart it keeps a table of all tensors.
-MOST_PIECES = 4
+#: But in no more pieces, each of which is some operators, and of what the delegate runs apart it keeps a table of all
+#: tensors; unless pieces are larger than so many elements, as of a head of 150,000 words.
+MOST_PIECES, LARGEST_PIECE = 4, 1 << 22
 
 
 @lowers(ops.MatMul)
@@ -176,7 +177,8 @@ def cast_matmul(c: Lowering, op: ops.CastMatMul, x: Value, w: Value, *scales: Va
     """Pieces of the matrix, whole rows of it, are unpacked one after the other."""
     stored, rows = c.array(w), w.shape[0]
     most = LARGEST_COPIED if w.dtype == FLOAT32 else LARGEST_UNPACKED
-    size = rows if stored is None else rows_at_once(rows, min(-(-w.type.size // most), MOST_PIECES))
+    pieces = min(-(-w.type.size // most), max(MOST_PIECES, -(-w.type.size // LARGEST_PIECE)))
+    size = rows if stored is None else rows_at_once(rows, pieces)
     parts = []
     for begin in range(0, rows, size):
         piece = w if stored is None or size >= rows else c.constant(stored[begin : begin + size], name=w.name)

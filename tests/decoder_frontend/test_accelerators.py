@@ -52,6 +52,7 @@ def test_what_the_cpu_makes_of_an_engine_s_program_is_what_its_own_makes(path: P
     [
         ("gpu", "int4-blockwise", {"length": (8, 32)}),
         pytest.param("hexagon:SM8650", "int4-blockwise", {"length": 32}, marks=pytest.mark.slow),
+        pytest.param("hexagon:SM8650", "float16", {"length": 32}, marks=pytest.mark.slow),
         *(
             pytest.param(on, frozen, options, marks=pytest.mark.slow)
             for on in ("gpu", "hexagon:SM8650", "web")

@@ -53,7 +53,7 @@ def store(c: Compilation) -> Compilation:
 def _is_wanted(c: Compilation) -> bool:
     carrier = c.source.carrier
     in_file = carrier is not None and carrier.file.has_float16
-    return (in_file or c.options.frozen == "float16") and c.target.is_cpu and c.target.is_newest
+    return ((in_file and c.target.is_cpu) or c.options.frozen == "float16") and c.target.reads("float16")
 
 
 def _stored(c: Compilation, filters: bool) -> Compilation:
@@ -61,9 +61,9 @@ def _stored(c: Compilation, filters: bool) -> Compilation:
     graphs = [*c.program.values(), *([] if c.plain is None else [c.plain.graph]), *([] if behind is None else [behind])]
 
     def is_delegated(graph: Graph, node: Node) -> bool:
-        return how(graph.constants, node, c.target.lanes) is not None
+        return not c.target.is_cpu or how(graph.constants, node, c.target.lanes) is not None
 
-    stored = stored_as_float16(graphs, is_delegated, list(_in_float32(c)), filters)
+    stored = stored_as_float16(graphs, is_delegated, list(_in_float32(c)), filters, not c.target.is_cpu)
     return replace(
         c,
         program=c.program.mapped(lambda _, graph: stored(graph)),

@@ -11,12 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir import FLOAT16, FLOAT32, Graph, Node, TensorType, Value, fingerprint, nested
+from converter.ir import FLOAT16, FLOAT32, Graph, Node, Op, TensorType, Value, fingerprint, nested
 from converter.ir.described import described_integers, is_described, is_of_float16
 from converter.tflite import builtins as tfl
 
 #: Elements of the smallest constant that is stored so: what it saves is more than its operator takes.
 LEAST = 2048
+
+#: What is right on Hexagon with a CAST of a constant.
+_BY_ENGINES = (tfl.BatchMatmul, tfl.FullyConnected, tfl.Conv2D, tfl.DepthwiseConv2D, tfl.TransposeConv)
 
 #: Tells constants apart by what they hold.
 _Content = tuple[int, int]
@@ -27,6 +30,7 @@ def stored_as_float16(
     is_delegated: Callable[[Graph, Node], bool],
     kept: Collection[np.ndarray] = (),
     filters: bool = True,
+    by_engine: bool = False,
 ) -> Callable[[Graph], Graph]:
     """Return what stores constants of lowered graphs in float16.
 
@@ -42,16 +46,20 @@ def stored_as_float16(
         kept: what the file holds in float32 anyway.
         filters: whether what kernels pack is stored so, too, in graphs that are scheduled: operators that unpack it
             have no place of their own in an order.
+        by_engine: for one that computes in float16: each product and convolution reads a CAST of its own, as the CPU's
+            delegate takes no DEQUANTIZE of what both read.
     """
     graphs = [inner for graph in graphs for inner in nested(graph)]
+    packing = _BY_ENGINES if by_engine else (tfl.Conv2D, tfl.FullyConnected)
+    readers: tuple[type[Op], ...] = packing if filters else ()
     others = {_content(array) for array in kept if array.size >= LEAST}
     found = set[_Content]()
     for graph in graphs:
         for value, array in graph.constants.items():
             if value.dtype == FLOAT32 and value.type.quantization is None and value.type.size >= LEAST:
                 (found if _is_exact(array) else others).add(_content(array))
-        others |= {_content(graph.constants[v]) for v in _needed_in_float32(graph, is_delegated, filters)}
-    storing = _Storing(found - others)
+        others |= {_content(graph.constants[v]) for v in _needed_in_float32(graph, is_delegated, readers, by_engine)}
+    storing = _Storing(found - others, by_engine)
     return storing.stored
 
 
@@ -71,7 +79,9 @@ def _float16(array: np.ndarray) -> np.ndarray:
         return array.astype(FLOAT16)
 
 
-def _needed_in_float32(graph: Graph, is_delegated: Callable[[Graph, Node], bool], filters: bool) -> Iterator[Value]:
+def _needed_in_float32(
+    graph: Graph, is_delegated: Callable[[Graph, Node], bool], readers: tuple[type[Op], ...], by_engine: bool
+) -> Iterator[Value]:
     """Yield constants of which some reader takes float32 alone, or that readers in several partitions would keep."""
     runs = [is_delegated(graph, node) for node in graph.nodes]
     first: dict[Value, int] = {}
@@ -85,7 +95,7 @@ def _needed_in_float32(graph: Graph, is_delegated: Callable[[Graph, Node], bool]
                     continue
                 case tfl.Gather() if number == 0:
                     continue
-                case tfl.Conv2D() | tfl.FullyConnected() if filters and number > 0 and runs[place]:
+                case _ if isinstance(node.op, readers) and runs[place] and (number > 0 or by_engine):
                     if breaks[first.setdefault(value, place)] == breaks[place]:
                         continue
             yield value
@@ -95,8 +105,8 @@ def _needed_in_float32(graph: Graph, is_delegated: Callable[[Graph, Node], bool]
 class _Storing:
     """Puts float16 in the place of constants with one of these contents."""
 
-    def __init__(self, contents: Collection[_Content]) -> None:
-        self._contents = contents
+    def __init__(self, contents: Collection[_Content], by_cast: bool) -> None:
+        self._contents, self._by_cast = contents, by_cast
         self._made: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by the identity of an array, which is kept
         self._graphs: dict[Graph, Graph] = {}
 
@@ -133,7 +143,11 @@ class _Storing:
                     after.nodes.append(Node(tfl.Cast(FLOAT32), (rows,), node.outputs, node.origin))
                     continue
             for value in dict.fromkeys(node.inputs):
-                if value in halves and value not in unpacked:
+                if value in halves and self._by_cast:
+                    own = Value(value.type, value.name)
+                    after.nodes.append(Node(tfl.CastWeight(), (halves[value],), (own,), node.origin))
+                    node = replace(node, inputs=tuple(own if v is value else v for v in node.inputs))
+                elif value in halves and value not in unpacked:
                     unpacked.add(value)
                     after.nodes.append(Node(tfl.DequantizeFloat16(), (halves[value],), (value,), node.origin))
             after.nodes.append(node)

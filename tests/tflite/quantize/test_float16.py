@@ -65,11 +65,12 @@ def constants(program: Any, name: str) -> Iterator[np.ndarray]:
     return (array for graph in nested(program.signatures[name]) for array in graph.constants.values())
 
 
-def test_a_step_is_that_of_the_rounded_weights() -> None:
+@pytest.mark.parametrize("target", ["litert-2", "hexagon"])
+def test_a_step_is_that_of_the_rounded_weights(target: str) -> None:
     """Before the head, which trains; a scale that folds into a filter is rounded with it."""
     params = parameters()
     model = jax_frontend.Model(net, params, IMAGES)
-    options: dict[str, Any] = {"update": {"head": 1}, "optimizer": optax.sgd(0.1), "batch": ROWS}
+    options: dict[str, Any] = {"update": {"head": 1}, "optimizer": optax.sgd(0.1), "batch": ROWS, "target": target}
     program = converter.build(model, frozen="float16", **options)
     said = {(layer.operator, layer.form, layer.why) for layer in program.quantization.layers}
     assert said == {
@@ -77,7 +78,7 @@ def test_a_step_is_that_of_the_rounded_weights() -> None:
         ("CONV_2D", "float16", "weights"),
         ("FULLY_CONNECTED", "float16", "weights"),
     }
-    for name in ("train", "evaluate", "infer"):
+    for name in (program.manifest.step, "evaluate", "infer"):
         assert sum(a.size for a in constants(program, name) if a.dtype == FLOAT16) == 9 * 32 * 32 + 32 * 96
         assert max(a.size for a in constants(program, name) if a.dtype == FLOAT32) < LEAST
     expected: Any = {name: jnp.asarray(w) for name, w in folded(params).items()}

@@ -41,7 +41,7 @@ def choices(option: str) -> Completer:
 
 
 def _schemes() -> Iterable[str]:
-    return sorted({*NAMED, "last-3", "lora-16", "channels-10"})
+    return sorted({*NAMED, "last-3", "lora-16", "dora-16", "channels-10"})
 
 
 def _optimizers() -> Iterable[str]:

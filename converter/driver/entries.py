@@ -44,6 +44,7 @@ def merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, 
             a_shape=None if chosen else adapter.a.model_value.shape,
             product=adapter.view.steps,
             scale=adapter.scale,
+            magnitude=None if adapter.magnitude is None else adapter.magnitude.name,
         )
         weights.append(weight)
     return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
@@ -77,6 +78,7 @@ def low_rank(
             product=one.view.steps,
             scale=one.scale,
             trains_a=one.a.name in tensors,
+            magnitude=None if one.magnitude is None else one.magnitude.name,
         )
         for one in found
     ]

@@ -49,7 +49,7 @@ def identity_of(
     graph = without_dropout(_for_rows(imported, source))
     weights = _in_order_of_use(graph)
     labels = {p.name: f"trained {p.name}" if p.name in views else f"frozen {i}" for i, p in enumerate(weights)}
-    added = [f"{labels[a.weight]} {a.a.kind} {a.inputs} {a.scale!r}" for a in adapters]
+    added = [f"{labels[a.weight]} {a.a.kind} {a.inputs} {a.scale!r}{' dora' * bool(a.magnitude)}" for a in adapters]
     still = [*weights, *(adapter.a for adapter in adapters if adapter.a.kind == "weight")]
     frozen = [(p, _frozen_numbers(p, views.get(p.name))) for p in still]
     return Identity(

@@ -145,8 +145,8 @@ class Options:
     )
     update: str | Mapping[str, Any] | UpdateScheme = _option(
         "full",
-        "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, channels-10, or a TOML or JSON file of "
-        "rules.",
+        "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, dora-16, channels-10, or a TOML or "
+        "JSON file of rules.",
         entry=Any,
     )
     batch: int = _option(8, "Rows of one training step.", entry=int, in_manifest=True)

@@ -23,7 +23,7 @@ ADAPTERS = "pocketune.adapters"
 
 @dataclass(frozen=True)
 class LowRank:
-    """An adapter: the weight W is met as W + scale * A B.
+    """An adapter: the weight W is met as W + scale * A B; with a magnitude (DoRA) the columns of that have its lengths.
 
     Attributes:
         weight, shape: of W as the model has it.
@@ -32,6 +32,7 @@ class LowRank:
         product: the view from the model's layout to that of A B.
         scale: what A B is multiplied by.
         trains_a: whether A is a tensor of the state; else it stays as it was drawn, an entry of the metadata.
+        magnitude: name of the lengths of the columns, [outputs], where they train.
     """
 
     weight: str
@@ -43,6 +44,7 @@ class LowRank:
     product: tuple[Any, ...]
     scale: float
     trains_a: bool
+    magnitude: str | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def read_adapters(program: ProgramFile) -> tuple[LowRank, ...]:
             adapter.b_shape[-1],
         )
         a = shapes.get(adapter.a) if adapter.trains_a else adapter.a_shape
+        fits = fits and (adapter.magnitude is None or shapes.get(adapter.magnitude) == adapter.b_shape[-1:])
         if not fits or shapes.get(adapter.b) != adapter.b_shape or a != adapter.a_shape:
             raise UsageError(f"{where}: its factors do not fit the weight", page="adapters")
     return entry.weights
@@ -89,3 +92,9 @@ def factors(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, 
         return program.entry(FROZEN + adapter.a, adapter.a_shape)
 
     return {one.weight: (first(one), parameters[one.b]) for one in read_adapters(program)}
+
+
+def magnitudes(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the lengths of columns of each adapter in a state that has them, by the name of its weight."""
+    parameters = parameters_of(program, state)
+    return {one.weight: parameters[one.magnitude] for one in read_adapters(program) if one.magnitude is not None}

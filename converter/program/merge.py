@@ -25,11 +25,15 @@ from converter.support.records import decode
 
 #: The metadata entry.
 MERGE = "pocketune.merge"
+#: Squared, the least length that a column is divided by, as in the program.
+_LEAST = 1e-30
 
 
 @dataclass(frozen=True)
 class MergedWeight:
     """A weight W of the model, frozen in training, that becomes W + scale * A B, or W with B added to chosen channels.
+
+    With a magnitude (DoRA) the columns of that have its lengths.
 
     Attributes:
         name, shape: of W as the model has it.
@@ -40,6 +44,7 @@ class MergedWeight:
         a_shape: of A.
         product: the view from the model's layout to that of A B.
         scale: what A B is multiplied by.
+        magnitude: name of the lengths of the columns, where they train.
     """
 
     name: str
@@ -51,6 +56,7 @@ class MergedWeight:
     a_shape: tuple[int, ...] | None
     product: tuple[Any, ...]
     scale: float
+    magnitude: str | None
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ def _check(weight: MergedWeight, manifest: Manifest) -> None:
     if (choice := manifest.choice_of(weight.name)) is not None:  # as if A picked the channels
         a = *b[:-2], choice.channels, manifest.trained_channels(choice)
     fits = len(b) >= 2 and len(a) >= 2 and a[-1] == b[-2] and product == (*a[:-1], b[-1])
+    fits = fits and (weight.magnitude is None or (weight.a is not None and shapes.get(weight.magnitude) == b[-1:]))
     if not fits or prod(stored) != prod(weight.stored):
         raise UsageError(
             f"{where}: {list(a)} by {list(b)} is not what is added to {list(weight.shape)}", page="adapters"
@@ -111,9 +118,17 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
             if a is None:
                 a = program.entry(FROZEN + weight.a, weight.a_shape)
             changed = changed + weight.scale * np.matmul(a, b, dtype=np.float64)
+        if weight.magnitude is not None:
+            changed = changed * (parameters[weight.magnitude] / lengths(changed))
         product.scatter(whole, changed)
         merged[weight.name] = whole
     return merged
+
+
+def lengths(weight: np.ndarray) -> np.ndarray:
+    """Return the lengths of the columns of a weight [..., outputs], none of them 0, float64."""
+    squares = np.square(weight, dtype=np.float64).sum(tuple(range(weight.ndim - 1)))
+    return np.sqrt(np.maximum(squares, _LEAST))
 
 
 def stored_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -44,6 +44,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--optimizer", choices=("adam", "lion", "sgd"), default="adam")
+    parser.add_argument("--layers", type=int, help="how many; those of the model without it")
+    parser.add_argument("--dora", action="store_true", help="the lengths of columns train as well")
     parser.add_argument("--block", type=int, help="numbers of a row that share a scale; all without it")
     parser.add_argument("--file", type=Path, help="the program; it is built where there is none")
     parser.add_argument("--limit", type=int, help="megabytes of anonymous memory that the training process may have")
@@ -79,7 +81,8 @@ def _apart(args: argparse.Namespace, part: str) -> Any:
         "--file",
         args.file,
     ]
-    for option in ("block", "limit"):
+    command += ["--dora"] * args.dora
+    for option in ("block", "limit", "layers"):
         command += [f"--{option}", getattr(args, option)] if getattr(args, option) else []
     command += ["--part", part]
     done = subprocess.run(list(map(str, command)), env=environment(), stdout=subprocess.PIPE, text=True, check=False)
@@ -100,11 +103,16 @@ def _ratios(args: argparse.Namespace, found: dict[str, Any]) -> dict[str, float]
     if "error" in found["train"]:
         return {}
     seconds = found["train"]["seconds"]
-    bound = useful_flops(SHAPES[args.shape], args.tokens) / found["product"]["flops_per_second"]
+    bound = useful_flops(shape_of(args), args.tokens) / found["product"]["flops_per_second"]
     ratios = {"of_bound": bound / seconds, "tokens_per_second": args.tokens / seconds}
     if "error" not in found.get("torch", {"error": ""}):
         ratios["over_torch"] = found["torch"]["seconds"] / seconds
     return ratios
+
+
+def shape_of(args: argparse.Namespace) -> dict[str, int]:
+    """Return the sizes of the decoder."""
+    return SHAPES[args.shape] | ({"layers": args.layers} if args.layers else {})
 
 
 def useful_flops(shape: dict[str, int], tokens: int) -> float:
@@ -150,7 +158,7 @@ def model_of(args: argparse.Namespace) -> Any:
 
             return StoredIntegers(INT4, blocks, np.dtype(np.float16), rows)
 
-    model = llama.build(**SHAPES[args.shape], length=args.tokens, seed=None)
+    model = llama.build(**shape_of(args), length=args.tokens, seed=None)
     leaves, tree = jax.tree_util.tree_flatten(model.params)
     filled = [Drawn(w.shape, i) if isinstance(w, jax.ShapeDtypeStruct) else w for i, w in enumerate(leaves)]
     params = jax.tree_util.tree_unflatten(tree, filled)
@@ -164,7 +172,7 @@ def build(args: argparse.Namespace) -> dict[str, float]:
     import converter
 
     model = model_of(args)
-    lora = converter.LoRA(RANK, alpha=2 * RANK)
+    lora = converter.LoRA(RANK, alpha=2 * RANK, dora=args.dora)
     begin, over, anonymous = time.process_time(), threading.Event(), [0.0]
 
     def watch() -> None:
@@ -245,7 +253,7 @@ def torch(args: argparse.Namespace) -> dict[str, float]:
     from decoders_torch import step_of
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
-    step = step_of(SHAPES[args.shape], args.tokens, RANK)
+    step = step_of(shape_of(args), args.tokens, RANK)
     seconds = []
     for _ in range(args.steps):
         begin = time.process_time()

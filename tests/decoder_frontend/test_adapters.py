@@ -25,10 +25,10 @@ IDS = np.random.default_rng(1).integers(0, 96, (1, LENGTH)).astype(np.int32)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 
 
-def build(folder: Path, train_a: bool = True, name: str = "net") -> tuple[Path, dict[str, np.ndarray]]:
-    """A program with adapters, and the weights of its base."""
+def build(folder: Path, name: str = "net", **options: bool) -> tuple[Path, dict[str, np.ndarray]]:
+    """A program with adapters of such options, and the weights of its base."""
     arrays = written.write(folder / f"{name}.gguf", "llama")
-    rules = {f"*{target}.weight": pocketune.LoRA(2 + i, 5, train_a) for i, target in enumerate(TARGETS)}
+    rules = {f"*{target}.weight": pocketune.LoRA(2 + i, 5, **options) for i, target in enumerate(TARGETS)}
     program = pocketune.build(
         folder / f"{name}.gguf", length=LENGTH, update=rules, optimizer="adam", batch=1, signatures=("train", "infer")
     )
@@ -38,6 +38,11 @@ def build(folder: Path, train_a: bool = True, name: str = "net") -> tuple[Path, 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
     return build(tmp_path_factory.mktemp("peft"))
+
+
+@pytest.fixture(scope="module")
+def dora(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    return build(tmp_path_factory.mktemp("dora"), dora=True)
 
 
 def taught(program: Path, state: Path) -> np.ndarray:
@@ -61,13 +66,17 @@ def merged(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]
             rank = config["rank_pattern"].get(name, config["r"])
             scale = config["alpha_pattern"].get(name, config["lora_alpha"]) / rank
             assert found[key].shape[0] == rank
-            whole[f"{name}.weight"] = whole[f"{name}.weight"] + scale * found[f"{module}.lora_B.weight"] @ found[key]
+            weight = whole[f"{name}.weight"] + scale * found[f"{module}.lora_B.weight"] @ found[key]
+            if config.get("use_dora"):
+                lengths = found[f"{module}.lora_magnitude_vector"]
+                weight *= (lengths / np.linalg.norm(weight, axis=1))[:, None]
+            whole[f"{name}.weight"] = weight
     return whole
 
 
-@pytest.mark.parametrize("train_a", [True, False])
-def test_what_was_learned_is_an_adapter_of_peft(train_a: bool, base: Any, tmp_path: Path) -> None:
-    program, arrays = base if train_a else build(tmp_path, train_a)
+@pytest.mark.parametrize("kind", ["LoRA", "LoRA-FA", "DoRA"])
+def test_what_was_learned_is_an_adapter_of_peft(kind: str, base: Any, dora: Any, tmp_path: Path) -> None:
+    program, arrays = {"LoRA": base, "DoRA": dora}.get(kind) or build(tmp_path, train_a=False)
     first = reference.logits("llama", written.metadata("llama"), arrays, IDS[0], np.zeros(LENGTH))
     after = taught(program, tmp_path / "mine.state")
     pocketune.runtime.export_adapter(program, tmp_path / "adapter", tmp_path / "mine.state", base="me/net")
@@ -78,17 +87,27 @@ def test_what_was_learned_is_an_adapter_of_peft(train_a: bool, base: Any, tmp_pa
     assert json.loads((tmp_path / "adapter/adapter_config.json").read_text())["base_model_name_or_path"] == "me/net"
 
 
-def test_an_adapter_of_peft_goes_on_here(base: Any, tmp_path: Path) -> None:
-    program, arrays = base
+@pytest.mark.parametrize("use_dora", [False, True])
+def test_an_adapter_of_peft_goes_on_here(use_dora: bool, base: Any, dora: Any, tmp_path: Path) -> None:
+    program, arrays = dora if use_dora else base
     rng, tensors = np.random.default_rng(3), dict[str, np.ndarray]()
     for layer in range(2):
         module = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
         tensors[f"{module}.lora_A.weight"] = (0.3 * rng.standard_normal((2, 32))).astype(np.float16)
         tensors[f"{module}.lora_B.weight"] = (0.3 * rng.standard_normal((32, 2))).astype(np.float16)
+        if use_dora:
+            tensors[f"{module}.lora_magnitude_vector"] = rng.uniform(0.5, 2, 32).astype(np.float16)
     folder = tmp_path / "adapter"
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 3, "rank_pattern": {}, "alpha_pattern": {}}
+    config = {
+        "peft_type": "LORA",
+        "r": 2,
+        "lora_alpha": 3,
+        "rank_pattern": {},
+        "alpha_pattern": {},
+        "use_dora": use_dora,
+    }
     (folder / "adapter_config.json").write_text(json.dumps(config))
     left = pocketune.runtime.import_adapter(program, folder, tmp_path / "theirs.state")
     assert set(left) == {
@@ -102,8 +121,9 @@ def test_an_adapter_of_peft_goes_on_here(base: Any, tmp_path: Path) -> None:
     near(got, reference.logits("llama", written.metadata("llama"), weights, IDS[0], np.zeros(LENGTH)))
 
 
-def test_out_and_in_again_is_the_same_to_the_bit(base: Any, tmp_path: Path) -> None:
-    program, _ = base
+@pytest.mark.parametrize("kind", ["LoRA", "DoRA"])
+def test_out_and_in_again_is_the_same_to_the_bit(kind: str, base: Any, dora: Any, tmp_path: Path) -> None:
+    program, _ = base if kind == "LoRA" else dora
     after = taught(program, tmp_path / "mine.state")
     pocketune.runtime.export_adapter(program, tmp_path / "adapter", tmp_path / "mine.state")
     assert pocketune.runtime.import_adapter(program, tmp_path / "adapter", tmp_path / "again.state") == ()
@@ -157,7 +177,7 @@ def cut_off(folder: Path) -> None:
 
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "another kind": (change_config(peft_type="IA3"), "no LoRA"),
-    "DoRA": (change_config(use_dora=True), "use_dora is True"),
+    "DoRA": (change_config(use_dora=True), "the adapters are of DoRA, and the program's of LoRA"),
     "trained head": (change_config(modules_to_save=["lm_head"]), "modules_to_save"),
     "expression": (change_config(rank_pattern={".*q_proj": 3}), "only names are read"),
     "no rank": (change_config(r=0, rank_pattern={}), "r is 0"),
@@ -180,6 +200,29 @@ def test_other_adapters_are_refused(what: str, base: Any, tmp_path: Path) -> Non
     change(tmp_path / "adapter")
     with pytest.raises(UsageError, match=said):
         pocketune.runtime.import_adapter(base[0], tmp_path / "adapter", tmp_path / "none.state")
+    assert not (tmp_path / "none.state").exists()
+
+
+REFUSED_OF_DORA: dict[str, tuple[Callable[[Path], None], str]] = {
+    "LoRA": (
+        lambda folder: (
+            change_config(use_dora=False)(folder),
+            of_weights(lambda name, w: None if "magnitude" in name else (name, w))(folder),
+        ),
+        "the adapters are of LoRA, and the program's of DoRA",
+    ),
+    "no lengths": (of_weights(lambda name, w: None if "magnitude" in name else (name, w)), "are none"),
+    "other lengths": (of_weights(lambda name, w: (name, w[:-1] if "magnitude" in name else w)), "of shape .31."),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_OF_DORA)
+def test_other_adapters_are_refused_by_a_program_of_dora(what: str, dora: Any, tmp_path: Path) -> None:
+    change, said = REFUSED_OF_DORA[what]
+    pocketune.runtime.export_adapter(dora[0], tmp_path / "adapter")
+    change(tmp_path / "adapter")
+    with pytest.raises(UsageError, match=said):
+        pocketune.runtime.import_adapter(dora[0], tmp_path / "adapter", tmp_path / "none.state")
     assert not (tmp_path / "none.state").exists()
 
 
@@ -207,11 +250,31 @@ def test_a_program_without_adapters_says_so(tmp_path: Path) -> None:
         pocketune.runtime.export_adapter(program.data, tmp_path / "adapter")
 
 
+def test_a_program_of_dora_writes_what_it_infers(tmp_path: Path) -> None:
+    written.write(tmp_path / "net.gguf", "llama")
+    signatures = ("train", "infer", "generate")
+    program = pocketune.build(
+        tmp_path / "net.gguf",
+        length=LENGTH,
+        update="dora-2:all-linear",
+        optimizer="adam",
+        batch=1,
+        signatures=signatures,
+    )
+    assert any(note.subject == "generate" and "lengths of columns again" in note.why for note in program.notes)
+    with pocketune.TrainingSession(program.data) as session:
+        for _ in range(20):
+            session.train(IDS, np.roll(IDS, -1, 1), 0.03)
+        (first,) = pocketune.runtime.generate(session, IDS[0, :5].tolist(), most=1, temperature=0)
+        assert first == session.infer(IDS)[0, 4].argmax() == IDS[0, 5]
+
+
 @pytest.mark.slow
-def test_peft_itself_gives_the_same_logits(base: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("use_dora", [False, True])
+def test_peft_itself_gives_the_same_logits(use_dora: bool, base: Any, dora: Any, tmp_path: Path) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
-    program, arrays = base
+    program, arrays = dora if use_dora else base
     ids = torch.from_numpy(IDS).long()
 
     def net() -> Any:
@@ -231,11 +294,14 @@ def test_peft_itself_gives_the_same_logits(base: Any, tmp_path: Path) -> None:
         target_modules=list(TARGETS),
         rank_pattern={"v_proj": 3, "down_proj": 4},
         task_type="CAUSAL_LM",
+        use_dora=use_dora,
     )
     theirs = peft.get_peft_model(net(), config).eval()
     for name, parameter in theirs.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
+        if "lora_magnitude" in name:
+            torch.nn.init.uniform_(parameter, 0.5, 2)
     theirs.save_pretrained(tmp_path / "theirs")
     assert pocketune.runtime.import_adapter(program, tmp_path / "theirs", tmp_path / "theirs.state") == ()
     with pocketune.TrainingSession(program) as session, torch.no_grad():
@@ -303,6 +369,7 @@ def test_adapters_that_litert_lm_has_no_place_for_are_refused(tmp_path: Path) ->
         ("lora-4:all-linear", "down_proj.weight is none|gate_proj.weight is none"),
         ("lora-4:q_proj,v_proj", "some have none"),
         ("lora-2:q_proj,k_proj,v_proj,o_proj", "a multiple of 4, and these have 2"),
+        ("dora-4:q_proj,k_proj,v_proj,o_proj", "of DoRA, whose lengths of columns have no place"),
     ):
         program = pocketune.build(
             tmp_path / "net.gguf", length=LENGTH, update=update, batch=1, signatures=("train",), check=False

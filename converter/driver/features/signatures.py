@@ -7,6 +7,7 @@ from dataclasses import replace
 from converter.driver.compilation import Compilation
 from converter.driver.features import frozen_float16, frozen_int4
 from converter.driver.features.blocks import met_as_stored, with_few_inner_features
+from converter.driver.features.dora import with_norms
 from converter.driver.features.layouts import laid
 from converter.driver.features.optimizer import like
 from converter.driver.options import INT4_BLOCKS
@@ -65,6 +66,7 @@ def add_other_rows(c: Compilation) -> Compilation:
         other = without_dropout(other)
         if c.options.is_int4:
             other, _ = frozen_int4.stored(c, other)
+        other = with_norms(c, other)
         given = graph.outputs.keys() if name in c.generating else None
         made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
         program = program.including(**{name: _stored_alike(c, frozen_float16.rounded(c, made))})

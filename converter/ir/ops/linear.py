@@ -219,6 +219,50 @@ class DynamicRangeMatMul(Op):
         return CastMatMul(adj_y=True).batch_rows(inputs, *operands)
 
 
+#: Numbers of a matrix that are float64 at once.
+_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class SquaredNorms(Op):
+    """Squared length of each slice of a weight along an axis, [n]: of a matrix its rows, or with axis 1 its columns.
+
+    A matrix [A, B] may be integers with scales, [A] or [A, blocks] as `CastMatMul` has them. Nothing flows back. It
+    stands for a number that is known once it is known how the weight is rounded: no program computes it.
+
+    Attributes:
+        axis: of the slices.
+        magnitude: name of the parameter that begins as the roots.
+    """
+
+    axis: int
+    magnitude: str
+
+    def infer(self, w: TensorType, *scales: TensorType) -> TensorType:
+        if not 0 <= self.axis < w.rank or (scales and w.rank != 2):
+            raise ShapeError(f"{self}: of {w}")
+        if scales and scales[0].rank == 2:
+            check_scales(w, *scales)
+        return TensorType((w.shape[self.axis],))
+
+    def evaluate(self, w: np.ndarray, *scales: np.ndarray) -> np.ndarray:
+        """Return them, summed up in float64, a part of the weight at a time."""
+        others = tuple(i for i in range(w.ndim) if i != self.axis)
+        sums, step = np.zeros(w.shape[self.axis]), max(1, _AT_ONCE // max(1, w[:1].size))
+        for begin in range(0, w.shape[0], step):
+            part = slice(begin, begin + step)
+            numbers = scaled(w[part].astype(FLOAT32), *(of[part].reshape(len(of[part]), -1) for of in scales))
+            squares = np.square(numbers, dtype=np.float64).sum(others)
+            if self.axis == 0:
+                sums[part] = squares
+            else:
+                sums += squares
+        return sums.astype(FLOAT32)
+
+    def vjp(self, b: GraphBuilder, *operands: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,) * len(operands)
+
+
 def check_scales(w: TensorType, *scales: TensorType) -> None:
     """Raise ShapeError where these are no scales of the blocks of a matrix; there are none or one of them."""
     if scales:

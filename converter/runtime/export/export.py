@@ -69,8 +69,8 @@ def export_inference(
     Its only signature is `infer`, with the inputs and outputs of the program's. It takes one row, or as many as its
     inputs are resized to (`resize_tensor_input`; a signature runner does it by itself). The operators are the program's
     own, on the same numbers, so the results are those of `session.infer`, of as many rows to the bit. Of a program with
-    low-rank adapters it is the model without them, with the weights W + alpha / rank * A B: equal to rounding, about
-    1e-6 of the largest output.
+    low-rank adapters it is the model without them, with the weights W + alpha / rank * A B (of DoRA with the columns'
+    lengths): equal to rounding, about 1e-6 of the largest output.
 
     Of a program that was made from a `.tflite` it is that file with what trained in it: its signatures, names, metadata
     and the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.
@@ -174,7 +174,7 @@ def _weights(program: ProgramFile, tensors: Mapping[str, np.ndarray]) -> dict[st
     merge = read_merge(program)
     weights = parameters_of(program, tensors)
     if merge is not None:
-        factors = {name for weight in merge.weights for name in (weight.a, weight.b)}
+        factors = {name for weight in merge.weights for name in (weight.a, weight.b, weight.magnitude)}
         weights = {name: array for name, array in weights.items() if name not in factors}
         weights |= merged_weights(program, merge, tensors)
     return weights

@@ -42,6 +42,13 @@ def export_litert_lm_adapter(program: ProgramPath, path: str | os.PathLike, stat
     found = factors(program, state_tensors(program, state))
     layers: dict[int, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for adapter in read_adapters(program):
+        if adapter.magnitude is not None:
+            raise UsageError(
+                f"LiteRT-LM's adapters are low-rank ones alone, and that of {adapter.weight} is of DoRA, whose lengths "
+                "of columns have no place there: build with update='lora-8:q_proj,k_proj,v_proj,o_proj', or export for "
+                "PEFT",
+                page="adapters",
+            )
         place = _LAYER.fullmatch(module_of(adapter))
         if place is None:
             raise _refused(f"and {adapter.weight} is none")

@@ -7,14 +7,14 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from converter.ir.view import View
-from converter.program.adapters import LowRank, factors, read_adapters
+from converter.program.adapters import LowRank, factors, magnitudes, read_adapters
 from converter.program.file import ProgramFile, read_program
 from converter.program.parameters import check_tensors
 from converter.runtime.export.export import State, state_tensors
@@ -29,11 +29,13 @@ from converter.support.strict_json import parse_json
 ProgramPath = ProgramFile | str | os.PathLike | bytes
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _PREFIX = "base_model.model."
+#: What the lengths of a weight's columns are called, behind its module, and the three kinds of tensors.
+_LENGTHS = ".lora_magnitude_vector"
+_TENSORS = (".lora_A.weight", ".lora_B.weight", _LENGTHS)
 #: In the header of our files: checksums of weights that no build rounds, which tell one base from another.
 _BASE = "pocketune.base"
 #: Options of PEFT under which a product is another one, and what each has where it is off.
 _OTHER_PRODUCTS = {
-    "use_dora": False,
     "fan_in_fan_out": False,
     "lora_bias": False,
     "use_qalora": False,
@@ -62,11 +64,14 @@ def export_adapter(program: ProgramPath, folder: str | os.PathLike, state: State
 
     program = opened(program)
     adapters, tensors = _adapters(program), dict[str, np.ndarray]()
-    found = factors(program, state_tensors(program, state))
+    numbers = state_tensors(program, state)
+    found, lengths = factors(program, numbers), magnitudes(program, numbers)
     for adapter in adapters:
         a, b = found[adapter.weight]
         tensors[f"{_PREFIX}{module_of(adapter)}.lora_A.weight"] = np.ascontiguousarray(a.T)
         tensors[f"{_PREFIX}{module_of(adapter)}.lora_B.weight"] = np.ascontiguousarray(b.T)
+        if adapter.weight in lengths:
+            tensors[f"{_PREFIX}{module_of(adapter)}{_LENGTHS}"] = np.ascontiguousarray(lengths[adapter.weight])
     data = save(tensors, {"format": "pt", _BASE: json.dumps(_unrounded(program), separators=(",", ":"))})
     config = json.dumps(_config(adapters, base or program.manifest.name), indent=2) + "\n"
     write_together(folder, {_WEIGHTS: data, _CONFIG: config.encode()})
@@ -86,8 +91,8 @@ def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str |
         Names of the program's weights that the folder has no adapter for: theirs are as they were built.
 
     Raises:
-        UsageError: the folder holds no adapter, or one of another base, rank or kind, or of weights that have none in
-            the program.
+        UsageError: the folder holds no adapter, or one of another base, rank or kind (of LoRA for a program of DoRA,
+            and the other way round), or of weights that have none in the program.
     """
     require("safetensors", "adapters of PEFT")
     program, folder = opened(program), Path(folder)
@@ -97,6 +102,7 @@ def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str |
     changed, left = dict(built), list[str]()
     pieces = {p.name: p.pieces for p in program.manifest.parameters}
     by_module = {module_of(adapter): adapter for adapter in _adapters(program)}
+    _check_kind(by_module.values(), config, found, folder)
     for key in found:
         module = key.removeprefix(_PREFIX).rpartition(".lora_")[0]
         if module not in by_module:
@@ -111,7 +117,10 @@ def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str |
             continue
         a, b = (found.get(f"{_PREFIX}{module}.lora_{which}.weight") for which in "AB")
         a, b = _fitting(adapter, a, b, _scale(config, module), folder)
-        for name, array in ((adapter.a, a), (adapter.b, b)):
+        arrays = {adapter.a: a, adapter.b: b}
+        if adapter.magnitude is not None:
+            arrays[adapter.magnitude] = _fitting_lengths(adapter, found.get(f"{_PREFIX}{module}{_LENGTHS}"), folder)
+        for name, array in arrays.items():
             for piece in pieces.get(name, ()):
                 changed[piece.tensor] = View.from_json(list(piece.view)).apply(array)
         if not adapter.trains_a and not np.array_equal(a, factors(program, built)[adapter.weight][0]):
@@ -149,6 +158,12 @@ def _adapters(program: ProgramFile) -> tuple[LowRank, ...]:
                 f"PEFT's file has matrices, and {adapter.weight} is {list(adapter.shape)}: export the merged model",
                 page="adapters",
             )
+    if len({adapter.magnitude is None for adapter in adapters}) > 1:
+        raise UsageError(
+            "some of the program's adapters are of DoRA and some of LoRA, and a folder of PEFT has one kind: build "
+            "with one, or export the merged model",
+            page="adapters",
+        )
     return adapters
 
 
@@ -181,7 +196,7 @@ def _config(adapters: tuple[LowRank, ...], base: str) -> dict[str, Any]:
         "inference_mode": True,
         "init_lora_weights": True,
         "use_rslora": False,
-        "use_dora": False,
+        "use_dora": adapters[0].magnitude is not None,
         "rank_pattern": {name: r for name, (r, _) in sizes.items() if r != rank},
         "alpha_pattern": {name: _plain(a) for name, (_, a) in sizes.items() if a != alpha},
     }
@@ -251,13 +266,37 @@ def _read_weights(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         said = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be read: {said}", page="adapters") from error
     for key, array in found.items():
-        if not key.startswith(_PREFIX) or not key.endswith((".lora_A.weight", ".lora_B.weight")):
+        if not key.startswith(_PREFIX) or not key.endswith(_TENSORS):
             raise UsageError(f"{path}: {key} is no factor of a LoRA of a dense layer", page="adapters")
         if not np.isfinite(array).all():
             raise UsageError(f"{path}: {key} holds NaN or infinity", page="adapters")
     if not found:
         raise UsageError(f"{path}: it holds no adapter", page="adapters")
     return found, base if isinstance(base, dict) else {}
+
+
+def _check_kind(adapters: Iterable[LowRank], config: Mapping[str, Any], found: Iterable[str], folder: Path) -> None:
+    """Raise where one of folder and program is of DoRA and the other is not."""
+    (dora,) = {adapter.magnitude is not None for adapter in adapters}
+    if (bool(config.get("use_dora")) or any(key.endswith(_LENGTHS) for key in found)) != dora:
+        theirs, own = ("LoRA", "DoRA") if dora else ("DoRA", "LoRA")
+        raise UsageError(
+            f"{folder}: the adapters are of {theirs}, and the program's of {own}: build it with update='"
+            f"{theirs.lower()}-8:...', or with rules of pocketune.LoRA(..., dora={not dora})",
+            page="adapters",
+        )
+
+
+def _fitting_lengths(adapter: LowRank, lengths: np.ndarray | None, folder: Path) -> np.ndarray:
+    """Return the lengths of columns of an adapter of DoRA."""
+    if lengths is None or lengths.shape != adapter.b_shape[-1:]:
+        found = "none" if lengths is None else f"of shape {list(lengths.shape)}"
+        raise UsageError(
+            f"{folder}: {adapter.weight} has {adapter.b_shape[-1]} outputs, and the lengths of columns "
+            f"(lora_magnitude_vector) are {found}",
+            page="adapters",
+        )
+    return lengths
 
 
 def _check_base(program: ProgramFile, base: Mapping[str, str], folder: Path) -> None:

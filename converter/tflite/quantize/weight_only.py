@@ -7,6 +7,7 @@ would, forward and backward. But for dense layers of a dynamic range, whose kern
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from converter.ir import (
     TensorType,
     Unread,
     Value,
+    dependents,
     described,
     is_described,
     ops,
@@ -98,9 +100,10 @@ def store_as_int4(
         NumericError: a number is not finite, or too large for the scale of a block.
     """
     laid = absorb_layout(graph, frozen)
+    activations = dependents(laid, laid.inputs)
     layers: list[FrozenLayer] = []
     made: dict[Value, _Matrix] = {}
-    rounding = _before_products(laid) if dynamic else set[Node]()
+    rounding = _before_products(laid, activations) if dynamic else set[Node]()
     for value, parameter in laid.parameters.items():
         if parameter.name in frozen:
             uses = _uses(laid, value)
@@ -110,6 +113,8 @@ def store_as_int4(
             for node, axis in uses:
                 if type(node.op) not in _BUILTINS:
                     continue
+                if isinstance(node.op, ops.MatMul) and activations.isdisjoint(node.inputs):
+                    continue  # of what trains, no layer
                 if node in rounding and (why is not None or not _takes_dynamic_range(node, axis, made[value])):
                     rounding.discard(node)
                 named = node.origin.layer or parameter.name, _BUILTINS[type(node.op)]
@@ -118,12 +123,12 @@ def store_as_int4(
     return read_weights(_with_integers(laid, made, rounding)), tuple(layers)
 
 
-def _before_products(graph: Graph) -> set[Node]:
-    """Return the nodes whose results other products depend on."""
+def _before_products(graph: Graph, activations: Collection[Value]) -> set[Node]:
+    """Return the nodes that read activations and whose results other products depend on."""
     read, found = set[Value](), set[Node]()
     for node in reversed(graph.nodes):
         is_read = not read.isdisjoint(node.outputs)
-        if is_read:
+        if is_read and any(v in activations for v in node.inputs):
             found.add(node)
         if is_read or node.op.contracts:
             read.update(node.inputs)
@@ -152,6 +157,8 @@ def _axis(node: Node, weight: Value, turned: bool) -> int | None:
             return 0
         case ops.MatMul(adj_x=False, adj_y=adj_y) if node.inputs[1] is weight and node.inputs[0] is not weight:
             return 0 if adj_y != turned else 1
+        case ops.SquaredNorms(axis=axis):
+            return axis if not turned else 1 - axis
     return None
 
 
@@ -261,6 +268,8 @@ def _with_integers(graph: Graph, made: Mapping[Value, _Matrix], rounding: Collec
         integers, scales = stored[value]
         x = node.inputs[0]
         straight = _axis(node, operand, operand in turned) == made[value].axis
+        if isinstance(node.op, ops.SquaredNorms):
+            return b(replace(node.op, axis=0 if straight else 1), integers, scales)
         if len(scales.shape) == 2:
             if isinstance(node.op, ops.Gather):
                 return b(ops.CastGather(), integers, node.inputs[1], scales)

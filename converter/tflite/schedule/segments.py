@@ -22,6 +22,8 @@ COUNTS = (2, 4, 8, 16)
 #: How many times smaller than what crosses a cut a value is to be kept wherever it is made: as what an adapter of a low
 #: rank makes of its rows, for which all that leads to it would be there again.
 LITTLE = 64
+#: As many times as large is what no input decides and a matrix is unpacked for, as the lengths of its columns (DoRA).
+LENGTHS = 8
 #: Nodes of the shortest block of those that are alike, and how many times what crosses at the narrowest place in them
 #: may cross where they are cut.
 SHORTEST_BLOCK, NARROW = 24, 1.1
@@ -88,6 +90,8 @@ class _Forward:
             for v, i in self._made.items()
         }
         self._of_inputs = dependents(graph, graph.inputs)
+        unpacked = _unpacking(graph)
+        self._of_unpacked = dependents(graph, unpacked) - self._of_inputs - unpacked.keys()
         self._residuals = {v for v in self._made if any(node.origin.is_late for node in self._readers.get(v, ()))}
 
     def _forward_readers(self, value: Value) -> list[Node]:
@@ -145,6 +149,7 @@ class _Forward:
         kept = self.crossing(outer)
         little = sum(v.type.nbytes for v in kept) // (LITTLE * len(outer))
         kept |= {v for v in self._residuals & self._of_inputs if v.type.nbytes <= little}
+        kept |= {v for v in self._residuals & self._of_unpacked if v.type.nbytes <= LENGTHS * little}
         copies = _Copies(self._nodes, self._made)
         again: dict[Value, Value] = {}
         for first, end in pairwise((0, *outer)):

@@ -1,6 +1,6 @@
 """Adapters: a frozen weight W computes as W + alpha / rank * A B, or as W with D added to some of its channels.
 
-What trains is small, A and B, or D, and W keeps the fast kernel of a constant.
+What trains is small, A and B, or D, and W keeps the fast kernel of a constant. `dora.py` has the lengths of columns.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from converter.ir import Graph, Node, Parameter, TensorType, Value, View, ops
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.support.errors import UnsupportedError
 from converter.training.schemes.channels import Channels, problem
+from converter.training.schemes.dora import MAGNITUDE, gains, with_gains
+from converter.training.schemes.dora import problem as problem_of_dora
 from converter.training.schemes.lora import Contraction, LoRA, find_place
 from converter.training.schemes.scheme import SchemeRow
 
@@ -35,6 +37,7 @@ class Adapter:
         scale: what that product is multiplied by.
         dropout: how likely an input of A is zero in a step.
         number: of that dropout, which no other in the model has.
+        magnitude: the lengths of the columns of W + scale * A B, where they train (DoRA).
     """
 
     weight: str
@@ -45,6 +48,7 @@ class Adapter:
     scale: float = 1.0
     dropout: float = 0.0
     number: int = 0
+    magnitude: Parameter | None = None
 
 
 def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], list[Adapter]]:
@@ -53,6 +57,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     Before: MatMul(x, W).   After: MatMul(x, W) + MatMul(MatMul(x, A) * scale, B).
     Before: Conv2D(x, W).   After: Conv2D(x, W) + Conv2D 1x1 (Conv2D(x, A) * scale, B).
     With chosen channels:   After: MatMul(x, W) + MatMul(Gather(x, channels), D), and likewise for Conv2D.
+    Of DoRA the first summand and B are multiplied by a number for each output (`dora.gains`).
 
     W + A B is never made: the narrow products cost rank * (inputs + outputs) for each row instead of inputs * outputs
     for each step, and the gradient of W is not computed at all; of chosen channels only x[channels] is kept for the
@@ -68,6 +73,8 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     after, table, adapters, refused = graph.copy(), list[SchemeRow](), list[Adapter](), list[str]()
     number = 1 + max((node.op.key for node in graph.nodes if isinstance(node.op, ops.Dropout | ops.CallKey)), default=0)
     made: dict[Value, tuple[Adapter, Contraction, Value, Value]] = {}  # by the result of a contraction
+    magnitudes: dict[str, Value] = {}  # by the weight
+    found: dict[str, Value] = {}  # what they multiply by
     for row in rows:
         table.append(SchemeRow(row.parameter, row.fraction, row.why))
         if (wanted := row.adapter) is None:
@@ -81,6 +88,8 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
         adapter, factors = _lora(*named, wanted) if isinstance(wanted, LoRA) else _channels(*named, wanted)
         adapter = replace(adapter, number=number + len(adapters))
         made |= dict.fromkeys(place.uses, (adapter, place, _add(after, adapter.a), _add(after, adapter.b)))
+        if adapter.magnitude is not None:
+            magnitudes[adapter.weight] = _add(after, adapter.magnitude)
         adapters.append(adapter)
         table += factors
     if refused:
@@ -97,7 +106,13 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
         adapter, place, first, second = made[node.outputs[0]]
         if adapter.a.kind == "choice":
             return _with_chosen(b, node, adapter, place, first, second)
-        return b(ops.Add(), b(node.op, *node.inputs), _low_rank(b, node, adapter, place, first, second))
+        result = b(node.op, *node.inputs)
+        if (magnitude := magnitudes.get(adapter.weight)) is not None:
+            operand, _ = place.uses[node.outputs[0]]
+            if adapter.weight not in found:
+                found[adapter.weight] = gains(b, node, operand, adapter.scale, first, second, magnitude)
+            result, second = with_gains(b, result, second, found[adapter.weight], operand)
+        return b(ops.Add(), result, _low_rank(b, node, adapter, place, first, second))
 
     return rewrite(after, with_adapter) if made else graph, table, adapters
 
@@ -108,7 +123,9 @@ def _problem(wanted: LoRA | Channels, place: Contraction | str, made: dict) -> s
         return place
     if any(result in made for result in place.uses):
         return "multiplied with another one"
-    return problem(place) if isinstance(wanted, Channels) else None
+    if isinstance(wanted, Channels):
+        return problem(place)
+    return problem_of_dora(place) if wanted.dora else None
 
 
 def _lora(name: str, place: Contraction, lora: LoRA) -> tuple[Adapter, list[SchemeRow]]:
@@ -124,7 +141,12 @@ def _lora(name: str, place: Contraction, lora: LoRA) -> tuple[Adapter, list[Sche
         SchemeRow(first.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"),
         SchemeRow(second.name, 1.0, why),
     ]
-    return Adapter(name, first, second, place.a[-2], place.view, lora.scale, float(lora.dropout)), rows
+    made = Adapter(name, first, second, place.a[-2], place.view, lora.scale, float(lora.dropout))
+    if not lora.dora:
+        return made, rows
+    # What it begins as is known when the weight is rounded: `converter.driver.features.dora`.
+    length = Parameter(name + MAGNITUDE, np.ones(place.b[-1], np.float32))
+    return replace(made, magnitude=length), [*rows, SchemeRow(length.name, 1.0, f"the length of each column, {why}")]
 
 
 def _channels(name: str, place: Contraction, channels: Channels) -> tuple[Adapter, list[SchemeRow]]:

@@ -31,6 +31,9 @@ class LoRA:
         train_a: False keeps A as it was drawn and trains B alone (LoRA-FA, arXiv 2308.03303): of the layer's input,
             only its product with A is kept for the backward pass.
         dropout: how likely an input of A is zero in a step, as `lora_dropout` of PEFT; in inference none is.
+        dora: also train the length of each column of the weight (DoRA, Liu et al., arXiv 2402.09353; `use_dora` of
+            PEFT): y = m * (x W + alpha / rank * (x A) B) / n, where n are the lengths of the columns of
+            W + alpha / rank * A B, constants for the gradient (section 4.3), and m begins as those of W.
         seed: of A, which begins uniform in +-1/sqrt(fan in); B begins at zero.
     """
 
@@ -39,6 +42,7 @@ class LoRA:
     train_a: bool = True
     seed: int = 0
     dropout: float = 0.0
+    dora: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 1), ("seed", 0)):
@@ -53,8 +57,15 @@ class LoRA:
         rate: Any = self.dropout
         if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= float(rate) < 1:
             raise UsageError(f"LoRA: dropout must be a number from 0 to below 1, got {rate!r}", page="adapters")
-        if type(self.train_a) is not bool:
-            raise UsageError(f"LoRA: train_a must be true or false, got {self.train_a!r}", page="adapters")
+        for name in ("train_a", "dora"):
+            if type(getattr(self, name)) is not bool:
+                raise UsageError(f"LoRA: {name} must be true or false, got {getattr(self, name)!r}", page="adapters")
+        if self.dora and self.dropout:
+            raise UsageError(
+                "LoRA: dora does not go together with dropout, under which PEFT multiplies the weight by the dropped "
+                "inputs as well, a second product of its size: leave one of them out",
+                page="adapters",
+            )
 
     @property
     def scale(self) -> float:
@@ -62,7 +73,8 @@ class LoRA:
         return self.alpha / self.rank
 
     def __str__(self) -> str:
-        said = f"{'LoRA' if self.train_a else 'LoRA-FA'} of rank {self.rank}, alpha {self.alpha:g}"
+        kind = f"{'DoRA' if self.dora else 'LoRA'}{'' if self.train_a else '-FA'}"
+        said = f"{kind} of rank {self.rank}, alpha {self.alpha:g}"
         return f"{said}, dropout {self.dropout:g}" if self.dropout else said
 
 

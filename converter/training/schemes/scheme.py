@@ -55,7 +55,7 @@ class UpdateScheme:
     @property
     def adapts(self) -> bool:
         """Whether it may grant adapters."""
-        named = self.choose is not None and self.name.startswith(("lora", "channels"))
+        named = self.choose is not None and self.name.startswith(("lora", "dora", "channels"))
         return named or any(isinstance(grant, LoRA | Channels) for grant in self.rules.values())
 
     def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[SchemeRow]:
@@ -244,15 +244,16 @@ def _attention_and_next(kernels: list[Member]) -> list[Member]:
     return kernels[: inside + 2]
 
 
-def _lora(rank: int) -> Callable[[list[Member]], Granted]:
+def _lora(rank: int, dora: bool) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
-        adapter, head = LoRA(rank, 2 * rank), own_head(everything)
+        adapter, head = LoRA(rank, 2 * rank, dora=dora), own_head(everything)
         kernels = [m for m in everything if m.role == "kernel" and not scores_words(m, everything)]
         ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Contraction)}
         granted: Granted = {name: (adapter, f"{adapter}") for name, largest in ranks.items() if rank <= largest}
         if not granted.keys() - head.keys():
             largest = max((most for name, most in ranks.items() if name not in head), default=0)
-            instead = f"the largest rank here is {largest}, lora-{largest}" if largest else "choose 'head'"
+            named = f"{'dora' if dora else 'lora'}-{largest}"
+            instead = f"the largest rank here is {largest}, {named}" if largest else "choose 'head'"
             raise UsageError(
                 f"no weight outside of the head has twice the numbers of an adapter of rank {rank}: {instead}, or "
                 "rules of your own",
@@ -263,14 +264,14 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     return choose
 
 
-def _targeted_lora(rank: int, targets: Sequence[str]) -> Callable[[list[Member]], Granted]:
+def _targeted_lora(rank: int, targets: Sequence[str], dora: bool) -> Callable[[list[Member]], Granted]:
     """Return what PEFT's `target_modules` chooses: adapters alone, of layers whose names end so.
 
     `all-linear` is every dense layer but the last, which gives the logits.
     """
 
     def choose(everything: list[Member]) -> Granted:
-        adapter = LoRA(rank, 2 * rank)
+        adapter = LoRA(rank, 2 * rank, dora=dora)
         kernels = [m for m in everything if m.role == "kernel" and isinstance(m.place, Contraction)]
         layers = {m.name: m.name.removesuffix(".weight").removesuffix("/kernel").replace("/", ".") for m in kernels}
         granted: dict[str, tuple[LoRA, str]] = {}
@@ -322,7 +323,8 @@ NAMED = {
     "bias-only": UpdateScheme("bias-only", choose=_bias_only),
     "sparse": _SPARSE,
     "pockengine": _SPARSE,
-    "lora": UpdateScheme("lora", choose=_lora(8)),
+    "lora": UpdateScheme("lora", choose=_lora(8, dora=False)),
+    "dora": UpdateScheme("dora", choose=_lora(8, dora=True)),
     "channels": UpdateScheme("channels", choose=_channels(25)),
 }
 
@@ -347,19 +349,19 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
     kind, _, count = update.partition("-")
     if kind == "last" and count.isdecimal() and int(count) > 0:
         return UpdateScheme(update, choose=_last(int(count)))
-    if kind == "lora" and count.isdecimal() and int(count) > 0:
-        return UpdateScheme(update, choose=_lora(int(count)))
-    rank, _, targets = count.partition(":")
-    if kind == "lora" and rank.isdecimal() and int(rank) > 0 and all(targets.split(",")):
-        return UpdateScheme(update, choose=_targeted_lora(int(rank), targets.split(",")))
+    rank, named, targets = count.partition(":")
+    if kind in ("lora", "dora") and rank.isdecimal() and int(rank) > 0 and (not named or all(targets.split(","))):
+        own = targets.split(",") if named else None
+        choose = _lora(int(rank), kind == "dora") if own is None else _targeted_lora(int(rank), own, kind == "dora")
+        return UpdateScheme(update, choose=choose)
     if kind == "channels" and count.isdecimal() and 0 < int(count) <= 100:
         return UpdateScheme(update, choose=_channels(int(count)))
     if update not in NAMED:
-        known = [*NAMED, "last-1", "last-3", "lora-16", "channels-10"]
+        known = [*NAMED, "last-1", "last-3", "lora-16", "dora-16", "channels-10"]
         raise UsageError(
             f"unknown update scheme {update!r}.{nearest(update, known)} "
-            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, lora-RANK:q_proj,v_proj, channels-PERCENT, or glob "
-            "rules.",
+            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, lora-RANK:q_proj,v_proj, dora-RANK, "
+            "channels-PERCENT, or glob rules.",
             page="update-rules",
         )
     return NAMED[update]

@@ -75,6 +75,34 @@ def jax_rounded(w: dict, x: jax.Array) -> jax.Array:
     return jax.nn.relu(x @ UP.T) @ DOWN
 
 
+def lengths(of: Built, product: Value) -> Value:
+    """What DoRA asks for: of a product [rank, outputs] the root of a sum over the rank; no gradient."""
+    root = of(ops.Sqrt(), of(ops.Sum((0,)), of(ops.Mul(), product, product)))
+    return of.b.node(ops.CustomGradient(0, 0, Graph()), root).output
+
+
+def with_lengths(of: Built) -> Value:
+    """First and last products with adapters, divided by lengths that these decide, as of DoRA."""
+    w = of.weights
+    rows, after = (of(ops.Transpose((1, 0)), w[name]) for name in ("a", "after"))
+    first, last = of.b.constant(GATE.astype(INT4)), of.b.constant(DOWN.astype(INT4))
+    columns = lengths(of, of(ops.Mul(), of(ops.Mul(), of(ops.CastMatMul(), rows, first), SCALES), w["b"]))
+    gains = of(ops.Div(), BIASES, columns)
+    gate = of(ops.Mul(), of(ops.CastMatMul(), of.x, first), of(ops.Mul(), SCALES, gains))
+    change = of(ops.MatMul(), of(ops.MatMul(), of.x, w["a"]), of(ops.Mul(), w["b"], gains))
+    inner = of(ops.Silu(), of(ops.Add(), gate, change))
+    gains = of(ops.Div(), BIASES[:WIDTH], lengths(of, of(ops.CastMatMul(), after, last)))
+    change = of(ops.MatMul(), of(ops.MatMul(), inner, w["after"]), of(ops.Mul(), w["back"], gains))
+    return of(ops.Add(), of(ops.Mul(), of(ops.CastMatMul(), inner, last), gains), change)
+
+
+def jax_with_lengths(w: dict, x: jax.Array) -> jax.Array:
+    first = jax.lax.stop_gradient(jnp.linalg.norm(w["a"].T @ (GATE * SCALES) * w["b"], axis=0))
+    last = jax.lax.stop_gradient(jnp.linalg.norm(w["after"].T @ DOWN, axis=0))
+    inner = jax.nn.silu((x @ GATE * SCALES + x @ w["a"] @ w["b"]) * BIASES / first)
+    return (inner @ DOWN + inner @ w["after"] @ w["back"]) * BIASES[:WIDTH] / last
+
+
 #: Of blocks of 40 inner features, of 8 inputs, and of 40 inner features.
 BLOCKS = [RNG.standard_normal(shape).astype(np.float32) / 8 for shape in ((WIDTH, 5), (HIDDEN, 4), (WIDTH, 5))]
 
@@ -100,6 +128,7 @@ CASES: dict[str, tuple[Callable[[Built], Value], Callable]] = {
     "biased": (biased, jax_biased),
     "rounded": (rounded, jax_rounded),
     "in blocks": (in_blocks, jax_in_blocks),
+    "with lengths": (with_lengths, jax_with_lengths),
 }
 
 
@@ -121,7 +150,8 @@ def test_parts_are_the_whole(name: str) -> None:
     of.b.graph.parameters = {v: p for v, p in of.b.graph.parameters.items() if v in used}
     parts = verify(hidden_in_parts(of.b.graph), "parts")
     assert widest(of.b.graph) == HIDDEN
-    assert widest(parts) == (80 if name == "in blocks" else 64)
+    assert widest(parts) == (width := 80 if name == "in blocks" else 64)
+    assert max(v.type.size for n in parts.nodes for v in n.inputs if v in parts.constants) == width * WIDTH
     loss = Builder(parts)
     weighed = loss(ops.Mul(), parts.outputs["y"], loss.constant(COTANGENT))
     parts.outputs["loss"] = loss(ops.Sum((0, 1, 2)), weighed)

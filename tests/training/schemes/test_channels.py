@@ -26,7 +26,8 @@ from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import save_state
 from converter.support.errors import UnsupportedError, UsageError
 from tests.models.oracle import flat, jax_model
-from tests.training.schemes.test_lora import ADAM, ZEROS, convolutional, drawn, infer, kinds
+from tests.training.schemes.by_hand import ADAM, ZEROS, convolutional, drawn
+from tests.training.schemes.test_lora import infer, kinds
 
 BATCH, STEPS, ROWS = 4, 10, 7
 

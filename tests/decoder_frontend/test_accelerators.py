@@ -13,8 +13,10 @@ import pocketune
 from converter.program.file import read_program
 from converter.runtime.engines import engine
 from converter.support.errors import UsageError
+from converter.tools.certify.certify import examine
 from converter.tools.certify.reference import calls
 from tests.decoder_frontend import written
+from tests.tools.certify.stock import Stock
 
 OPTIONS: dict[str, Any] = {"batch": 1, "update": "lora-8", "optimizer": "adam", "signatures": ("train", "infer")}
 
@@ -61,6 +63,9 @@ def test_what_the_cpu_makes_of_an_engine_s_program_is_what_its_own_makes(path: P
                 ("int4", {"length": (8, 32)}),
                 ("int4-blockwise", {"length": 32, "blocks": "on", "batch": 2, "micro_batch": 1}),
                 ("int4-blockwise-64", {"packed": True}),
+                ("float32", {"length": 32, "update": "full"}),
+                ("int4-blockwise", {"length": 32, "update": "sparse"}),
+                ("int4-blockwise", {"length": 32, "update": "head"}),
             )
         ),
     ],
@@ -82,6 +87,17 @@ def test_an_engine_takes_a_decoder_whole(
         assert {call.signature for call in calls(read_program(made), steps=1)} == set(program.manifest.signatures) - {
             "apply"
         }
+
+
+def test_a_step_of_fewer_tokens_that_is_wrong_is_found(tmp_path: Path) -> None:
+    written.write(tmp_path / "model.gguf")
+    options = {**OPTIONS, "update": "lora-2:q_proj", "signatures": ("train",), "check": False}
+    pocketune.build(tmp_path / "model.gguf", length=(8, 16), **options).write(tmp_path / "p.tflite")
+    program = read_program(tmp_path / "p.tflite")
+    assert examine(program, Stock(), steps=1).ok
+    certificate = examine(program, Stock("train_length_8", "loss"), steps=1)
+    assert not certificate.ok
+    assert [failure.what.partition(":")[0] for failure in certificate.failures] == ["train_length_8"]
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ CASES |= {
 
 #: Those that have nothing else in their place.
 REFUSED = {"constant-int32-large", "absent"}
-#: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 as well: tests/tflite/test_avoid.py has
+#: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 too. tests/tflite/test_avoid.py has
 #: the operators on the engine, and tests/decoder_frontend/test_accelerators.py decoders.
 ELSEWHERE = {"lookup-of-integers"}
 

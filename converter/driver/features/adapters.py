@@ -27,7 +27,7 @@ def make_plain(c: Compilation) -> Compilation:
     """Make the model that is exported, without adapters."""
     if not (c.adapters and c.offers("infer")):
         return c
-    if c.options.is_int4 or (c.options.frozen == "float16" and c.source.tflite is None):
+    if c.source.tflite is None and (c.options.is_int4 or c.options.frozen == "float16"):
         return c  # a weight with its adapter in it is neither any more
     forward = without_dropout(c.forward)
     made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ())

@@ -70,7 +70,8 @@ def graft(c: Compilation) -> Compilation:
         made = model.graft(trained, 1)
         file, missing = _with_labels(c, made)
     notes = [*c.notes, *_of_outputs(c, made), *_of_custom_operators(made), *missing]
-    if c.prefix is not None or (c.options.frozen == "float16" and not made.file.has_float16):
+    halves = c.options.frozen == "float16" and not made.file.has_float16
+    if c.prefix is not None or halves or c.options.is_int4:
         said = "the exported file keeps those of the file: near what infer gives here, not its bits"
         notes.append(Note("frozen layers", f"{c.options.frozen} here", said))
     behind = None if made.graph is None else _for_any_rows(c, trained) or _lowered(c, made.graph)

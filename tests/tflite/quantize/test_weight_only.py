@@ -243,10 +243,16 @@ def test_no_float32_copy_is_kept(tmp_path: Path) -> None:
     assert grown.peak < 4 * 4 << 20  # a matrix, as a product reads it, and what unpacks it
 
 
-@pytest.mark.parametrize("frozen", ["int4", "int4-dynamic"])
-@pytest.mark.parametrize("where", ["gpu", "hexagon", "web", "tflite-2.14", "tflite-2.16", "gpu,litert-2"])
-def test_targets_that_do_not_read_four_bits_are_refused(where: str, frozen: str) -> None:
-    with pytest.raises(UsageError, match=f"{frozen}'.*reads constants of four bits"):
+@pytest.mark.parametrize(
+    ("where", "frozen", "why"),
+    [
+        *((f"tflite-2.{n}", form, "constants of four bits") for n in (14, 16) for form in ("int4", "int4-dynamic")),
+        ("gpu,tflite-2.16", "int4", "such weights right. Take frozen='float32'"),
+        *((engine, "int4-dynamic", "rounds no activation") for engine in ("gpu", "hexagon", "web", "gpu,litert-2")),
+    ],
+)
+def test_targets_that_do_not_read_four_bits_are_refused(where: str, frozen: str, why: str) -> None:
+    with pytest.raises(UsageError, match=f"{frozen}'.*{why}"):
         converter.build(DECODER, update="lora-4", frozen=frozen, target=where)
 
 

@@ -51,7 +51,7 @@ def carry_over(c: Compilation) -> Compilation:
 def _check_fed(c: Compilation) -> None:
     """Raise UnsupportedError where the engine has no kernel that reads the integers that the file is fed."""
     for value in c.model.inputs:
-        if value.type.quantization is not None and not c.target.takes("DEQUANTIZE", (value.type,)):
+        if value.type.quantization is not None and not c.target.is_cpu:  # DEQUANTIZE is theirs of constants alone
             raise UnsupportedError(
                 f"the file takes {value.dtype.name} as {value.name}, and {c.target.name} computes on float32 alone. "
                 "Build for a CPU (target=), or take a file with float inputs, as converters write on request",

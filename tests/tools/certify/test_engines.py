@@ -233,7 +233,7 @@ def test_what_the_gpu_refuses_is_said_by_layer(tmp_path: Path) -> None:
 @here("hexagon")
 def test_hexagon_computes_gradients(tmp_path: Path) -> None:
     path = tmp_path / "p.tflite"
-    path.write_bytes(convolution(state="split"))
+    path.write_bytes(convolution(target="hexagon"))
     certificate = converter.certify(path, on="hexagon:SM8650", steps=1)
     assert certificate.ok, certificate.failures
     assert certificate.floor is not None

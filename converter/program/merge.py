@@ -25,8 +25,8 @@ from converter.support.records import decode
 
 #: The metadata entry.
 MERGE = "pocketune.merge"
-#: Squared, the least length that a column is divided by, as in the program.
-_LEAST = 1e-30
+#: Squared, the least length that a column is divided by: rounding may leave less than nothing of one that vanishes.
+LEAST = 1e-30
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
 def lengths(weight: np.ndarray) -> np.ndarray:
     """Return the lengths of the columns of a weight [..., outputs], none of them 0, float64."""
     squares = np.square(weight, dtype=np.float64).sum(tuple(range(weight.ndim - 1)))
-    return np.sqrt(np.maximum(squares, _LEAST))
+    return np.sqrt(np.maximum(squares, LEAST))
 
 
 def stored_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -193,14 +193,18 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+def check_refused(program: Path, change: Callable[[Path], Any], said: str, folder: Path) -> None:
+    """A program does not take its own adapter back that was changed, and no state is written."""
+    pocketune.runtime.export_adapter(program, folder / "adapter")
+    change(folder / "adapter")
+    with pytest.raises(UsageError, match=said):
+        pocketune.runtime.import_adapter(program, folder / "adapter", folder / "none.state")
+    assert not (folder / "none.state").exists()
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_other_adapters_are_refused(what: str, base: Any, tmp_path: Path) -> None:
-    change, said = REFUSED[what]
-    pocketune.runtime.export_adapter(base[0], tmp_path / "adapter")
-    change(tmp_path / "adapter")
-    with pytest.raises(UsageError, match=said):
-        pocketune.runtime.import_adapter(base[0], tmp_path / "adapter", tmp_path / "none.state")
-    assert not (tmp_path / "none.state").exists()
+    check_refused(base[0], *REFUSED[what], tmp_path)
 
 
 REFUSED_OF_DORA: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -218,12 +222,7 @@ REFUSED_OF_DORA: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("what", REFUSED_OF_DORA)
 def test_other_adapters_are_refused_by_a_program_of_dora(what: str, dora: Any, tmp_path: Path) -> None:
-    change, said = REFUSED_OF_DORA[what]
-    pocketune.runtime.export_adapter(dora[0], tmp_path / "adapter")
-    change(tmp_path / "adapter")
-    with pytest.raises(UsageError, match=said):
-        pocketune.runtime.import_adapter(dora[0], tmp_path / "adapter", tmp_path / "none.state")
-    assert not (tmp_path / "none.state").exists()
+    check_refused(dora[0], *REFUSED_OF_DORA[what], tmp_path)
 
 
 def test_a_base_of_the_same_shape_is_told_by_its_norms(tmp_path: Path) -> None:

@@ -17,6 +17,12 @@ def _known(b: Rewriter, value: Value) -> np.ndarray:
     return array
 
 
+def _is_cast_of(b: Rewriter, node: Node, *dtypes: np.dtype) -> bool:
+    """Whether a node unpacks a constant of one of these types."""
+    weight = node.inputs[0] if isinstance(node.op, tfl.CastWeight) else None
+    return weight is not None and weight.dtype in dtypes and b.array(weight) is not None
+
+
 def _unpacked(b: Rewriter, w: Value) -> Value:
     """The same by DEQUANTIZE of one matrix, the shape in which both engines read it right."""
     shape = (1, *w.shape)
@@ -28,11 +34,7 @@ def _unpacked(b: Rewriter, w: Value) -> Value:
     "cast-of-integers",
     "GPU: CAST of a constant: refused (Expected 1 runtime input tensor(s), but node has 0 runtime input(s)). Hexagon: "
     "of int8 refused, of int4 [64,128]: wrong, errors of 37. Both: DEQUANTIZE of it as [1,64,128] with scale 1: right",
-    lambda b, node: (
-        isinstance(node.op, tfl.CastWeight)
-        and node.inputs[0].dtype in (INT4, INT8)
-        and b.array(node.inputs[0]) is not None
-    ),
+    lambda b, node: _is_cast_of(b, node, INT4, INT8),
 )
 def dequantized(b: Rewriter, node: Node) -> Value:
     """DEQUANTIZE, which the interpreter does once when it loads the program, and engines when they run."""
@@ -43,11 +45,7 @@ def dequantized(b: Rewriter, node: Node) -> Value:
     "cast-of-floats",
     "GPU: CAST of a constant float16 [2,3]: refused (Expected 1 runtime input tensor(s), but node has 0 runtime "
     "input(s)), DEQUANTIZE of it behind a RESHAPE too",
-    lambda b, node: (
-        isinstance(node.op, tfl.CastWeight)
-        and node.inputs[0].dtype in (FLOAT16, FLOAT32)
-        and b.array(node.inputs[0]) is not None
-    ),
+    lambda b, node: _is_cast_of(b, node, FLOAT16, FLOAT32),
 )
 def in_float32(b: Rewriter, node: Node) -> Value:
     """The constant in float32: scales are few."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from converter.ir import Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter
+from converter.program.merge import LEAST
 from converter.training.schemes.channels import problem as met_both_ways
 from converter.training.schemes.lora import Contraction
 
 #: What the lengths are called, behind the name of the weight.
 MAGNITUDE = "/lora_magnitude"
-#: Squared, the least length that a column is divided by: rounding may leave less than nothing of one that vanishes.
-LEAST = 1e-30
 
 
 def problem(place: Contraction) -> str | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from converter.ir import is_described
 from converter.support.errors import NumericError, UsageError, nearest
+from converter.support.libraries import loaded
 from jax_frontend.modules import is_module
 
 
@@ -164,12 +165,15 @@ def _key(key: Any) -> str:
 
 def _variables(params: Any) -> dict[tuple[Any, ...], str]:
     """Paths of flax.nnx variables, whose `.value` is no part of a name, and their kinds: Param, BatchStat, ..."""
+    nnx = loaded("flax.nnx")
+    if nnx is None:
+        return {}
 
     def kind(node: Any) -> str | None:
-        classes = [c.__name__ for c in type(node).__mro__ if c.__module__.startswith("flax.nnx")]
-        if "Variable" not in classes:
+        if not isinstance(node, nnx.Variable):
             return None
-        return "Param" if "Param" in classes else classes[0]
+        classes = [c.__name__ for c in type(node).__mro__ if getattr(nnx, c.__name__, None) is c]
+        return "Param" if isinstance(node, nnx.Param) else classes[0]
 
     found = jax.tree_util.tree_flatten_with_path(params, is_leaf=lambda node: kind(node) is not None)[0]
     return {path: name for path, node in found if (name := kind(node)) is not None}

@@ -18,6 +18,7 @@ from converter.ir import Graph, ops
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
 from converter.support.errors import NumericError, PocketuneError, UnsupportedError, UsageError, is_ours
+from converter.support.libraries import is_defined_in, loaded
 from converter.support.notes import Note, half_notes
 from converter.training.constraints import Constraint
 from converter.training.losses import Penalty
@@ -313,7 +314,7 @@ def _output_names(model: Any) -> list[str]:
 
 def _is_functional(model: Any) -> bool:
     """Return whether Keras runs the model by its recorded graph of layers, not by a `call` of the person's own."""
-    return bool(getattr(model, "inputs", None)) and type(model).call.__module__.partition(".")[0] == "keras"
+    return bool(getattr(model, "inputs", None)) and is_defined_in(type(model).call, loaded("keras"))
 
 
 def _calling(model: Any) -> tuple[Callable[[Sequence[Any]], Any], list[tuple[tuple[int | None, ...], str]]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from converter.ir.batch_norm import BatchNorm
+from converter.support.libraries import is_defined_in, loaded
 from converter.support.notes import Note
 from converter.training.losses import Penalty
 from keras_frontend.activity import penalty_of
@@ -136,7 +137,7 @@ def _is_own(layer: Any, method: str) -> bool:
 
 def _is_anothers(kind: type) -> bool:
     """Return whether a class is not of Keras."""
-    return kind.__module__.partition(".")[0] != "keras"
+    return not is_defined_in(kind, loaded("keras"))
 
 
 def _asks_for_training(layer: Any) -> bool:

@@ -31,17 +31,24 @@ if TYPE_CHECKING:
     )
     from converter.ir import LazyArray
     from converter.runtime import Evaluated, Finished, Journal, Started, Step, TrainingSession
-    from converter.support.errors import PocketuneError
+    from converter.support.errors import PocketuneError, UsageError
+    from converter.tools.search import Effort
     from converter.training import losses
+    from decoder_frontend import Model as LanguageModel
+    from decoder_frontend import Tokenizer
     from jax_frontend import Model, activity, dropout, in_training, masked, random_key
+    from tflite_frontend import Model as TFLiteModel
+    from torch_frontend import Model as TorchModel
 
 __all__ = [
     "Certificate",
     "Channels",
+    "Effort",
     "Evaluated",
     "Finished",
     "Function",
     "Journal",
+    "LanguageModel",
     "LazyArray",
     "LoRA",
     "Model",
@@ -49,9 +56,13 @@ __all__ = [
     "Program",
     "Started",
     "Step",
+    "TFLiteModel",
+    "Tokenizer",
+    "TorchModel",
     "TrainingSession",
     "UnsupportedError",
     "UpdateScheme",
+    "UsageError",
     "activity",
     "build",
     "certify",
@@ -68,23 +79,31 @@ __all__ = [
     "search",
 ]
 
-#: Where each name is that `converter` does not offer itself.
+#: What each name stands for that `converter` does not offer itself.
 _HOMES = {
-    "Evaluated": "converter.runtime",
-    "Finished": "converter.runtime",
-    "Journal": "converter.runtime",
-    "LazyArray": "converter.ir",
-    "Model": "jax_frontend",
-    "PocketuneError": "converter.support.errors",
-    "Started": "converter.runtime",
-    "Step": "converter.runtime",
-    "TrainingSession": "converter.runtime",
-    "activity": "jax_frontend",
-    "dropout": "jax_frontend",
-    "in_training": "jax_frontend",
-    "masked": "jax_frontend",
-    "random_key": "jax_frontend",
+    "Effort": "converter.tools.search.Effort",
+    "Evaluated": "converter.runtime.Evaluated",
+    "Finished": "converter.runtime.Finished",
+    "Journal": "converter.runtime.Journal",
+    "LanguageModel": "decoder_frontend.Model",
+    "LazyArray": "converter.ir.LazyArray",
+    "Model": "jax_frontend.Model",
+    "PocketuneError": "converter.support.errors.PocketuneError",
+    "Started": "converter.runtime.Started",
+    "Step": "converter.runtime.Step",
+    "TFLiteModel": "tflite_frontend.Model",
+    "Tokenizer": "decoder_frontend.Tokenizer",
+    "TorchModel": "torch_frontend.Model",
+    "TrainingSession": "converter.runtime.TrainingSession",
+    "UsageError": "converter.support.errors.UsageError",
+    "activity": "jax_frontend.activity",
+    "dropout": "jax_frontend.dropout",
+    "in_training": "jax_frontend.in_training",
+    "masked": "jax_frontend.masked",
+    "random_key": "jax_frontend.random_key",
 }
+#: Modules of the package; `import pocketune` alone loads neither.
+_MODULES = ("losses", "runtime")
 
 
 def __getattr__(name: str) -> Any:
@@ -92,9 +111,12 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module 'pocketune' has no attribute {name!r}")
-    if name == "losses":
-        return import_module("converter.training.losses")
-    return getattr(import_module(_HOMES.get(name, "converter")), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        return getattr(import_module("converter"), name)
+    module, _, attribute = _HOMES[name].rpartition(".")
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

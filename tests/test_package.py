@@ -13,8 +13,10 @@ import numpy
 import pytest
 
 import converter
+import decoder_frontend
 import jax_frontend
 import pocketune
+import tflite_frontend
 from scripts.distribution import PARTS, prefixed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,10 +27,29 @@ def test_all_that_the_compiler_and_its_sessions_offer_is_there() -> None:
     assert pocketune.Model is jax_frontend.Model
     assert pocketune.TrainingSession is converter.runtime.TrainingSession
     assert "mse" in pocketune.losses.LOSSES
-    for name in pocketune.__all__:
+    assert pocketune.TFLiteModel is tflite_frontend.Model
+    assert pocketune.LanguageModel is decoder_frontend.Model
+    assert pocketune.Tokenizer is decoder_frontend.Tokenizer
+    for name in set(pocketune.__all__) - {"TorchModel"}:
         assert getattr(pocketune, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pocketune.nothing  # noqa: B018
+
+
+def test_the_model_of_pytorch_is_there() -> None:
+    pytest.importorskip("torch")
+    import torch_frontend
+
+    assert pocketune.TorchModel is torch_frontend.Model
+
+
+def test_its_modules_are_imported_as_such() -> None:
+    code = (
+        "import pocketune.runtime; from pocketune.runtime import TrainingSession; from pocketune.losses import LOSSES\n"
+        "import pocketune; assert pocketune.runtime.TrainingSession is pocketune.TrainingSession is TrainingSession\n"
+        "import converter.runtime; assert pocketune.runtime is converter.runtime"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_importing_it_imports_nothing() -> None:
@@ -47,6 +68,14 @@ def test_in_the_wheel_no_module_means_one_outside_of_the_package() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             assert not [name for name in names if name.partition(".")[0] in PARTS], path
+
+
+def test_no_string_holds_the_beginning_of_a_name_of_ours() -> None:
+    """Of a name that is put together (`"converter." + name`) the wheel's build sees no module."""
+    begun = {f"{part}." for part in PARTS}
+    for path in [path for part in (*PARTS, "pocketune") for path in sorted((ROOT / part).rglob("*.py"))]:
+        nodes = ast.walk(ast.parse(path.read_text()))
+        assert not [n.lineno for n in nodes if isinstance(n, ast.Constant) and n.value in begun], path
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 from converter.support import logs
 from converter.support.errors import UsageError
 from converter.support.extras import require
+from converter.support.libraries import loaded
 
 _SECONDS = 1800
 #: What the process runs: TensorFlow is no part of this one.
@@ -36,8 +37,8 @@ def is_saved_model(path: Any) -> bool:
 
 def is_of_tensorflow(model: Any) -> bool:
     """Return whether something is a live model that TensorFlow writes: a tf.Module, or a Keras model on TensorFlow."""
-    names = [f"{base.__module__}." for base in type(model).__mro__]
-    return any(name.startswith("tensorflow.") for name in names)
+    tensorflow = loaded("tensorflow")
+    return tensorflow is not None and isinstance(model, tensorflow.__internal__.tracking.AutoTrackable)
 
 
 def saved(model: Any) -> Path:
@@ -46,7 +47,7 @@ def saved(model: Any) -> Path:
     if hasattr(model, "export"):
         model.export(str(folder), verbose=False)
     else:
-        sys.modules["tensorflow"].saved_model.save(model, str(folder))
+        loaded("tensorflow").saved_model.save(model, str(folder))
     return folder
 
 

@@ -19,6 +19,7 @@ from converter.ir import INT32, Builder, Graph, TensorType, Value
 from converter.passes.idioms import with_idioms
 from converter.program.manifest import TARGET, TargetLabels
 from converter.support.errors import UsageError
+from converter.support.libraries import is_defined_in, loaded
 from converter.training.losses import Loss, named_loss
 from converter.training.losses.own_loss import target_types
 from jax_frontend import trace_function
@@ -63,7 +64,7 @@ def is_loss(candidate: Any) -> bool:
     """Return whether something is a loss of PyTorch: a module, a function of torch, or one that calls these."""
     if isinstance(candidate, torch.nn.Module):
         return True
-    if str(getattr(candidate, "__module__", "")).partition(".")[0] == "torch":
+    if is_defined_in(candidate, torch):
         return True
     return any(_is_of_torch(value) for value in _named(candidate, set()))
 
@@ -84,8 +85,9 @@ def _is_of_torch(value: Any) -> bool:
     kind = getattr(value, "__self__", value)  # of the method `apply` of one
     if isinstance(kind, type) and issubclass(kind, torch.autograd.Function | torch.nn.Module):
         return True
-    name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None) or type(value).__module__
-    return str(name).partition(".")[0] == "torch"
+    if inspect.ismodule(value):
+        return loaded(value.__name__.partition(".")[0]) is torch
+    return is_defined_in(value if getattr(value, "__module__", None) else type(value), torch)
 
 
 def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any = None) -> Loss:
@@ -124,7 +126,7 @@ def _of_module(loss: Any, types: list[TensorType], y: dict[str, TensorType]) -> 
             "module have them and give what the loss needs of them",
             page="losses",
         )
-    if not type(loss).__module__.startswith("torch.nn."):
+    if not is_defined_in(type(loss), torch):
         return _traced(loss, kind, types, y, ())
     if reduction == "none":
         raise UsageError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.support.errors import UsageError
+from converter.support.libraries import is_instance
 
 if TYPE_CHECKING:
     from converter.ir import Graph
@@ -21,7 +22,7 @@ def is_language_model(model: Any) -> bool:
     """Return whether something is a `.gguf` path, a folder of transformers or a `decoder_frontend.Model`."""
     if isinstance(model, str | Path):
         return str(model).endswith(".gguf") or (Path(model) / "config.json").is_file()
-    return any(f"{base.__module__}.".startswith("decoder_frontend.") for base in type(model).__mro__)
+    return is_instance(model, "decoder_frontend", "Model")
 
 
 def language_model(model: Any) -> Any:

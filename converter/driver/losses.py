@@ -7,11 +7,12 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from converter.driver.models import Source, is_of
+from converter.driver.models import Source
 from converter.driver.pytorch import is_torch_loss
 from converter.ir import Graph, Value, reachable
 from converter.program.manifest import TARGET
 from converter.support.errors import UsageError, nearest
+from converter.support.libraries import is_defined_in, is_instance, loaded
 from converter.support.notes import Note
 from converter.training.losses import JointLoss, Loss, labels_of, named_loss
 from converter.training.losses.own_loss import own_loss, target_types
@@ -103,7 +104,7 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
         if targets is not None:
             _check_targets(known, outputs, targets)
         return known
-    if is_of("keras", loss) or str(getattr(loss, "__module__", "")).startswith("keras."):
+    if is_instance(loss, "keras.losses", "Loss") or is_defined_in(loss, loaded("keras")):
         from keras_frontend.compiled import loss_of
 
         return loss_of(loss)

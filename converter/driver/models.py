@@ -17,6 +17,7 @@ from converter.ir import Graph, TensorType, Value, ops, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UsageError
+from converter.support.libraries import is_instance
 from converter.support.notes import Note, half_notes
 from converter.training.constraints import Constraint
 from converter.training.losses import Penalty
@@ -102,9 +103,9 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
             f"array, not {inputs!r}",
             page="models",
         )
-    if isinstance(model, str | Path) or is_of("keras", model):
+    if isinstance(model, str | Path) or _is_keras(model):
         return Shaped(model, inputs)
-    if is_of("jax_frontend", model):
+    if _is_jax_model(model):
         raise UsageError("inputs: the Model says what it takes; leave it out, or pass the module itself", page="models")
     import jax_frontend
 
@@ -149,11 +150,13 @@ def import_model(model: Any, batch: int) -> Source:
     model, inputs = model if isinstance(model, Shaped) else (model, None)
     if isinstance(model, str | Path):
         return _keras_source(model, batch, Path(model).stem, inputs)
-    if is_of("keras", model):
+    if _is_keras(model):
         return _keras_source(model, batch, str(model.name), inputs)
-    if is_of("jax_frontend", model):
+    if _is_jax_model(model):
         return _jax_source(model, batch)
-    if any(is_of(library, model) for library in ("flax", "equinox")):
+    import jax_frontend
+
+    if jax_frontend.is_module(model):
         raise UsageError(
             f"a module of Flax or Equinox does not say what it takes: build({type(model).__name__}, inputs=["
             "jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32')]), one entry an input, the first axis the batch; "
@@ -187,9 +190,13 @@ def _torch_source(model: Any, batch: int) -> Source:
     return Source(made.graph, model.name, notes=made.notes, batch_norms=made.batch_norms, names=model.parameter_names())
 
 
-def is_of(library: str, candidate: Any) -> bool:
-    """Return whether an object is of a class of a library, or of one derived from it."""
-    return any(f"{base.__module__}.".startswith(f"{library}.") for base in type(candidate).__mro__)
+def _is_keras(model: Any) -> bool:
+    """Return whether something is a Keras model or a layer of one."""
+    return is_instance(model, "keras", "Layer")
+
+
+def _is_jax_model(model: Any) -> bool:
+    return is_instance(model, "jax_frontend", "Model")
 
 
 def _jax_source(model: Any, batch: int) -> Source:
@@ -242,11 +249,11 @@ class _Head:
 
     def _imported(self, features: TensorType) -> Source:
         model, spec = self.model, TensorType((1, *features.shape[1:]), features.dtype)
-        if all(is_of("keras", layer) for layer in (model if isinstance(model, list | tuple) else [model])):
+        if all(_is_keras(layer) for layer in (model if isinstance(model, list | tuple) else [model])):
             from keras_frontend.stack import as_model
 
             model = as_model(model, features.shape[1:])
-        elif not is_of("jax_frontend", model):
+        elif not _is_jax_model(model):
             model = with_inputs(model, [spec])
         elif not model.inputs:
             model = replace(model, inputs=[spec])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from converter.support.libraries import is_instance, loaded
 
 
 def is_torch_model(model: Any) -> bool:
     """Return whether something is a PyTorch module, an exported program, a `.pt2` path, or a `torch_frontend.Model`."""
     if isinstance(model, str | Path):
         return str(model).endswith(".pt2")
-    modules = [f"{base.__module__}." for base in type(model).__mro__]
-    if any(name.startswith("keras.") for name in modules):  # of Keras' own torch backend
+    if is_instance(model, "keras", "Layer"):  # on Keras' own torch backend it is a module of both
         return False
-    return any(name.startswith(("torch.", "torch_frontend.")) for name in modules)
+    return (
+        is_instance(model, "torch_frontend", "Model")
+        or is_instance(model, "torch.nn", "Module")
+        or is_instance(model, "torch.export", "ExportedProgram")
+    )
 
 
 def torch_model(model: Any, inputs: Sequence[Any] | None = None) -> Any:
@@ -27,7 +31,7 @@ def torch_model(model: Any, inputs: Sequence[Any] | None = None) -> Any:
 
 def is_torch_loss(loss: Any) -> bool:
     """Return whether something is a loss module of PyTorch, or a function that calls PyTorch."""
-    if "torch" not in sys.modules or isinstance(loss, str):
+    if loaded("torch") is None or isinstance(loss, str):
         return False
     import torch_frontend
 
@@ -36,7 +40,7 @@ def is_torch_loss(loss: Any) -> bool:
 
 def is_torch_optimizer(optimizer: Any) -> bool:
     """Return whether something is an optimizer of PyTorch, or a scheduler of one."""
-    if "torch" not in sys.modules or optimizer is None or isinstance(optimizer, str):
+    if loaded("torch") is None or optimizer is None or isinstance(optimizer, str):
         return False
     import torch_frontend
 

@@ -6,11 +6,10 @@ A module is traced as it infers; what its layers do in training alone is marked 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
+from converter.support.libraries import is_instance, loaded
 from jax_frontend.findings import Findings
 
 
@@ -28,8 +27,7 @@ class Opened(NamedTuple):
 
 def is_module(candidate: Any) -> bool:
     """Return whether an object is a module of nnx, linen or Equinox, which holds its layers itself."""
-    kinds = [(_loaded("flax.nnx"), "Module"), (_loaded("flax.linen"), "Module"), (_loaded("equinox"), "Module")]
-    return any(isinstance(candidate, getattr(library, name)) for library, name in kinds if library is not None)
+    return any(is_instance(candidate, library, "Module") for library in ("flax.nnx", "flax.linen", "equinox"))
 
 
 def open_module(apply: Callable[..., Any] | None, params: Any, findings: Findings) -> Opened:
@@ -43,23 +41,18 @@ def open_module(apply: Callable[..., Any] | None, params: Any, findings: Finding
     Raises:
         UsageError: a linen module has no variables.
     """
-    if (nnx := _loaded("flax.nnx")) is not None and isinstance(params, nnx.Module):
+    if (nnx := loaded("flax.nnx")) is not None and isinstance(params, nnx.Module):
         from jax_frontend.modules.nnx import open_nnx
 
         return open_nnx(apply, params, findings)
-    if (equinox := _loaded("equinox")) is not None and isinstance(params, equinox.Module):
+    if (equinox := loaded("equinox")) is not None and isinstance(params, equinox.Module):
         from jax_frontend.modules.equinox import open_equinox
 
         return open_equinox(apply, params)
-    if (linen := _loaded("flax.linen")) is not None:
+    if (linen := loaded("flax.linen")) is not None:
         from jax_frontend.modules.linen import open_linen
 
         if isinstance(params, linen.Module) or apply is not None:
             return open_linen(apply, params, findings)
     assert apply is not None
     return Opened(apply, params)
-
-
-def _loaded(name: str) -> ModuleType | None:
-    """Return a module of Python if anything has imported it."""
-    return sys.modules.get(name)

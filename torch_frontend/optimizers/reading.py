@@ -11,6 +11,7 @@ import optax
 import torch
 
 from converter.support.errors import UsageError
+from converter.support.libraries import is_defined_in
 from converter.training.optim.foreign import ForeignOptimizer
 from torch_frontend.optimizers.rules import OF_ONE_NUMBER, RULES, Count, Rule, Slots
 from torch_frontend.optimizers.schedules import Scheduled, schedules_of
@@ -86,7 +87,7 @@ def _apart(given: Any) -> tuple[Any, Any]:
 def _named(optimizer: Any, names: Mapping[int, str]) -> dict[str, int]:
     """The numbers of the groups by the names of their parameters."""
     kind = type(optimizer).__name__
-    if not type(optimizer).__module__.startswith("torch.optim") or kind not in RULES:
+    if not is_defined_in(type(optimizer), torch) or kind not in RULES:
         why = _REFUSED.get(kind, "nothing here does its arithmetic")
         raise UsageError(
             f"the optimizer {kind} cannot be taken over: {why}. Known: {', '.join(RULES)} of torch.optim, or an "

@@ -90,14 +90,21 @@ class NamedOptimizer:
 
     @property
     def _factory(self) -> Callable[..., Any]:
-        factories = {n: f for n, f in vars(optax).items() if getattr(f, "__module__", "") == "optax._src.alias"}
-        known = [*(n for n, f in factories.items() if callable(f)), *_ALIASES]
+        factories = {name: made for name, made in vars(optax).items() if _is_factory(name, made)}
+        known = [*factories, *_ALIASES]
         if self.name not in known:
             raise UsageError(
                 f"unknown optimizer {self.name!r}.{nearest(self.name, known)} optax has no optimizer of that name.",
                 page="optimizers",
             )
         return factories[_ALIASES.get(self.name, (self.name, {}))[0]]
+
+
+def _is_factory(name: str, made: Any) -> bool:
+    """Return whether a name of optax is that of a whole optimizer: a function that takes a rate, or the largest one."""
+    if not inspect.isfunction(made) or name.startswith(("_", "scale_by_")):
+        return False
+    return any(parameter.endswith("learning_rate") for parameter in inspect.signature(made).parameters)
 
 
 def resolve(optimizer: Any) -> Any:

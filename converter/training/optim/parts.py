@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import optax
+
 #: Parts that do something else to some parameters than to others.
 TELLING_APART = ("partition", "masked", "selective_transform")
 
@@ -28,7 +30,7 @@ class Transformation:
 
     @property
     def is_of_optax(self) -> bool:
-        return self.module.startswith("optax.")
+        return self.module.partition(".")[0] == optax.__name__
 
 
 def parts(optimizer: Any) -> list[Transformation]:

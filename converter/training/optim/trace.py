@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from converter.ir import (
     FLOAT32,
@@ -25,6 +26,7 @@ from converter.ir import (
 from converter.ir.described import is_uniform
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError
+from converter.support.libraries import is_defined_in
 from converter.training.optim.calls import call_update, check_traceable
 from converter.training.optim.dots import summed_dots
 from converter.training.optim.keys import halved, is_key, joined, program_key, stored_key
@@ -43,7 +45,7 @@ def describe(optimizer: Any) -> str:
         return optimizer
     function = getattr(optimizer, "update", None)
     name = getattr(function, "__qualname__", type(optimizer).__qualname__).split(".")[0]
-    return f"optax.{name}" if getattr(function, "__module__", "").startswith("optax") else name
+    return f"optax.{name}" if is_defined_in(function, optax) else name
 
 
 def trace_optimizer(

@@ -29,15 +29,11 @@ OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, 
 what the host writes behind each before and after 8 steps on the first row, with its logits of the next token; then
 what is drawn behind the first by java.util.Random.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
-OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
-pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
+OUT/interchange.json lists programs and states (interchange_programs.py), and what the host makes of each pair.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
 import sys
 from pathlib import Path
 
@@ -48,18 +44,17 @@ import optax
 
 import converter
 from converter.program.file import read_program
-from converter.program.manifest import ModelTensor, StateTensor
 from converter.runtime import Event, Step, TrainingSession
 from converter.runtime.interchange import StateSpec
-from converter.runtime.saved import compared, save_state
-from converter.runtime.state_file import State, pack, unpack
+from converter.runtime.saved import save_state
 from converter.training.losses import named_loss
 from jax_frontend import Model
 
 # Beside this file, which is run as a script.
 from camera_file import camera_file  # isort: skip
+from interchange_programs import write_interchange  # isort: skip
 from language_programs import write_generation, write_lengths  # isort: skip
-from models import CLASSES, cnn, decoder, mixing, model, squared  # isort: skip
+from models import CLASSES, cnn, decoder, mixing, model  # isort: skip
 from recorded_traces import write_traces  # isort: skip
 
 BATCH, STEPS = 8, 50
@@ -246,77 +241,6 @@ def write_chosen(out: Path) -> None:
         (out / "beyond.state").unlink(missing_ok=True)
         save_state(out / "beyond.state", StateSpec.of(read_program(out / "chosen-variables.tflite")), beyond)
     np.asarray(losses, np.float32).tofile(out / "chosen.losses")
-
-
-def write_interchange(out: Path) -> None:
-    """Programs and states of one model, built in many ways, and of others near to it; what goes on where."""
-    plain = {"optimizer": "adam", "batch": BATCH, "target": "litert-2", "update": {"square": 1, "head/*": 1}}
-    plain |= {"signatures": ("train", "infer")}
-    adapted = {"update": {"square": converter.Channels(0.1), "head/*": 1}, "signatures": ("train", "infer", "fisher")}
-    programs = {
-        "base": converter.build(squared(), **plain),
-        "turned": converter.build(squared(), **plain | {"target": "gpu", "batch": 2}),
-        "stateless": converter.build(squared(), **plain | {"state": "stateless", "micro_batch": 2}),
-        "frozen": converter.build(squared(frozen=1.5), **plain),
-        "grown": converter.build(squared(classes=7), **plain),
-        "other": converter.build(squared(squash=jax.nn.sigmoid), **plain),
-        "part": converter.build(squared(), **plain | {"update": {"square": 0.5, "head/*": 1}}),
-        "head": converter.build(squared(), **plain | {"update": "head"}),
-        "sgd": converter.build(squared(), **plain | {"optimizer": "sgd"}),
-        "chosen": converter.build(squared(), **plain | adapted),
-    }
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((BATCH, 6, 6, 1)).astype(np.float32), np.arange(BATCH, dtype=np.int32) % CLASSES
-    for name, program in programs.items():
-        program.write(out / f"interchange-{name}.tflite")
-        if name == "turned":
-            continue  # the GPU's forms run on the CPU too, but nothing new is saved
-        with TrainingSession(program.data) as session:
-            rows = slice(0, program.manifest.batch)
-            session.train(x[rows], y[rows], RATE)
-            (out / f"interchange-{name}.state").unlink(missing_ok=True)
-            session.save(out / f"interchange-{name}.state")
-    for name in ("base", "part"):
-        old = as_version_1((out / f"interchange-{name}.state").read_bytes())
-        (out / f"interchange-{name}-old.state").write_bytes(old)
-    write_larger(out)
-    pairs = [(program, state) for program in programs for state in ("base", "base-old", "part-old")]
-    pairs += [("base", state) for state in programs if state not in ("base", "turned")] + [("chosen", "chosen")]
-    (out / "interchange.json").write_text(json.dumps([verdict(out, *pair) for pair in pairs], indent=1))
-
-
-def write_larger(out: Path) -> None:
-    """A state of another program that is larger than any of these, which shares weights with them, in both versions."""
-    state, count = unpack((out / "interchange-base.state").read_bytes()), 5 << 18
-    bank = StateTensor("bank", (count,), "float32", slot=False, model=ModelTensor("bank", (count,), ()))
-    spec = StateSpec("ab" * 32, (*state.spec.tensors, bank), state.spec.identity)
-    data = pack(State(spec, 1, {**state.tensors, "bank": np.zeros(count, np.float32)}))
-    (out / "interchange-larger.state").write_bytes(data)
-    (out / "interchange-larger-old.state").write_bytes(as_version_1(data))
-
-
-def verdict(out: Path, program: str, state: str) -> dict:
-    """Return what the host makes of a state in a program; what it takes over is in a state file of its own."""
-    files = {"program": f"interchange-{program}", "state": f"interchange-{state}.state"}
-    spec = StateSpec.of(read_program(out / f"{files['program']}.tflite"))
-    found = compared(unpack((out / files["state"]).read_bytes()), spec)
-    said = {"differences": found.differences, "adopted": found.adopted, "left": found.left, "proven": found.proven}
-    taken = f"interchange-{program}-takes-{state}.state"
-    (out / taken).write_bytes(pack(State(spec, 1, found.tensors)))
-    return {**files, **said, "tensors": taken}
-
-
-def as_version_1(state: bytes) -> bytes:
-    """Return a state as the version before wrote it, of a program whose hash nobody knows."""
-    length = struct.unpack_from("<I", state, 12)[0]
-    header = json.loads(state[48 : 48 + length])
-    fields = ("name", "dtype", "shape", "offset", "nbytes", "sha256")
-    tensors = [{field: tensor[field] for field in fields} for tensor in header["tensors"]]
-    old = {"format": "pocketune-state/1", "program": "cd" * 32, "generation": header["generation"], "tensors": tensors}
-    text = json.dumps(old, separators=(",", ":")).encode()
-    fixed = struct.pack("<8sII", state[:8], 1, len(text))
-    head = fixed + hashlib.sha256(fixed + text).digest() + text
-    return head + bytes(-len(head) % 64) + state[(48 + length + 63) // 64 * 64 :]
 
 
 def write_docs(out: Path) -> None:

@@ -36,13 +36,9 @@ def state(
         found = load_state(file)
     heard = [str(warning.message) for warning in said]
     result = None if against is None else compared(found, StateSpec.of(read_program(against)))
-    if result is not None and result.differences:
-        whole = len(result.adopted) + len(result.left)
+    if result is not None and (refusal := result.refusal()):
         raise UsageError(
-            f"{''.join(f'{line} ' for line in heard)}{file} does not go on in {against}: "
-            f"{'; '.join(result.differences)}. Restored with adopt='matching' it "
-            f"gives {len(result.adopted)} of the program's {whole} tensors",
-            page="command-line",
+            f"{' '.join([*heard, str(file)])} does not go on in {against}: {_why(result, refusal)}", page="state-files"
         )
     if as_json:
         what = {"file": str(file), "warnings": heard, **_json(found, result)}
@@ -51,6 +47,14 @@ def state(
     _show(file, found, heard)
     if result is not None:
         Results().line(f"it goes on in {against}" + ("" if result.proven else f", as far as can be told: {UNPROVEN}"))
+
+
+def _why(result: Compared, refusal: UsageError) -> str:
+    """Return why a session refuses the state, and what it takes of it where it is asked to."""
+    if not result.differences or result.refusal(adopting=True):
+        return str(refusal)
+    count = f"{len(result.adopted)} of the program's {len(result.adopted) + len(result.left)} tensors"
+    return f"{'; '.join(result.differences)}. Restored with adopt='matching' it gives {count}"
 
 
 def _show(file: Path, state: State, said: list[str]) -> None:

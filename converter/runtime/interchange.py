@@ -97,6 +97,8 @@ def carried(
         here: what the program takes.
         partly: whether the program differs, so that what belongs together may come in part.
     """
+    if there.program == here.program:
+        return _of_same_program(tensors, here)
     known = {tensor.name: tensor for tensor in there.tensors}
     found = {
         tensor.tensor: _stored(tensors[known[tensor.name].tensor], known[tensor.name], tensor)
@@ -121,11 +123,8 @@ def with_layouts(there: StateSpec, here: StateSpec, tensors: Mapping[str, np.nda
         here: what the program takes.
         tensors: of the state.
     """
-    if there.says_layouts:
+    if there.says_layouts or there.program == here.program:
         return there
-    if there.program == here.program:
-        same = {tensor.tensor: tensor for tensor in here.tensors}
-        return replace(there, tensors=tuple(_like(t, same.get(t.tensor)) for t in there.tensors))
     ours = {tensor.name: tensor for tensor in here.tensors}
     turned: dict[str, bool | None] = {}  # by the weight
     for tensor in (t for t in there.tensors if t.name in ours and not t.slot):
@@ -146,9 +145,10 @@ def with_layouts(there: StateSpec, here: StateSpec, tensors: Mapping[str, np.nda
     return replace(there, tensors=tuple(map(laid, there.tensors)))
 
 
-def _like(tensor: StateTensor, same: StateTensor | None) -> StateTensor:
-    """Return a tensor with what the program that stored it says of it."""
-    return tensor if same is None or same.shape != tensor.shape else replace(tensor, model=same.model)
+def _of_same_program(tensors: Mapping[str, np.ndarray], here: StateSpec) -> dict[str, np.ndarray]:
+    """Return the tensors of a state of the program itself: they lie as it stores them, whether or not it says how."""
+    kinds = {name: (array.shape, array.dtype.name) for name, array in tensors.items()}
+    return {t.tensor: tensors[t.tensor] for t in here.tensors if kinds.get(t.tensor) == (t.shape, t.dtype)}
 
 
 def _is_turned(there: StateTensor, here: StateTensor, array: np.ndarray, built: np.ndarray) -> bool | None:

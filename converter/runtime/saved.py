@@ -31,6 +31,8 @@ class Compared:
         left: those of the program that match none.
         differences: between the state's program and this one, in words; none where the state goes on there.
         proven: whether all was compared.
+        has_weights: whether more than slots of the optimizer match.
+        flaw: why a state without differences is none of the program all the same; None where it is one.
     """
 
     tensors: dict[str, np.ndarray]
@@ -38,6 +40,22 @@ class Compared:
     left: tuple[str, ...]
     differences: tuple[str, ...]
     proven: bool
+    has_weights: bool
+    flaw: str | None
+
+    def refusal(self, adopting: bool = False) -> UsageError | None:
+        """Return why the program does not take the state; None where it does.
+
+        Args:
+            adopting: whether what matches is taken over from the state of another program.
+        """
+        if self.differences and not adopting:
+            return _of_another(self.differences)
+        if self.flaw is not None:
+            return DamagedState(self.flaw)
+        if not self.has_weights:
+            return ForeignState(f"no weight of it matches one of this program: {'; '.join(self.differences)}")
+        return None
 
 
 @dataclass(frozen=True)
@@ -124,11 +142,8 @@ def restore_state(
         raise UsageError(f"adopt is None or 'matching', not {adopt!r}", page="state-files")
     state = _newest(Path(path), _attempt if adopt else partial(_attempt, spec=spec))
     found = compared(state, spec)
-    if not found.differences and found.left:
-        raise DamagedState(f"{os.fspath(path)}: its tensors are not those of this program")
-    if not any(tensor.tensor in found.tensors for tensor in spec.tensors if not tensor.slot):
-        reasons = "; ".join(found.differences)
-        raise ForeignState(f"{os.fspath(path)}: no weight of it matches one of this program: {reasons}")
+    if refusal := found.refusal(adopting=adopt is not None):
+        raise type(refusal)(f"{os.fspath(path)}: {refusal}")
     if not found.differences and not found.proven:
         warnings.warn(f"{os.fspath(path)}: {UNPROVEN}", StateWarning, stacklevel=3)
     return found.tensors, Restored(state.spec.program, state.generation, found.adopted, found.left, found.differences)
@@ -140,7 +155,19 @@ def compared(state: State, spec: StateSpec) -> Compared:
     found = differences(there, spec)
     tensors = carried(state.tensors, there, spec, partly=bool(found))
     adopted, left = (tuple(t.name for t in spec.tensors if (t.tensor in tensors) == fits) for fits in (True, False))
-    return Compared(tensors, adopted, left, found, is_proven(there, spec))
+    has_weights = any(tensor.tensor in tensors for tensor in spec.tensors if not tensor.slot)
+    flaw = None if found else _flaw(tensors, spec)
+    return Compared(tensors, adopted, left, found, is_proven(there, spec), has_weights, flaw)
+
+
+def _flaw(tensors: Mapping[str, np.ndarray], spec: StateSpec) -> str | None:
+    """Return what is wrong with the tensors of a state that nothing speaks against."""
+    if any(tensor.tensor not in tensors for tensor in spec.tensors):
+        return "its tensors are not those of this program"
+    for choice in spec.choices:
+        if not choice.is_good(tensors[choice.indices]):
+            return f"{choice.indices} are not different channels of the {choice.channels} of {choice.weight}"
+    return None
 
 
 def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]) -> State:
@@ -186,9 +213,7 @@ def _attempt(
         if spec is None or there.program in replacing:
             return
         if found := differences(there, spec):
-            raise ForeignState(
-                f"it belongs to another program: {'; '.join(found)}. Restored with adopt 'matching' it gives what fits"
-            )
+            raise _of_another(found)
 
     try:
         state = unpack(data, lambda there: check(there) if there.says_layouts else None)
@@ -197,6 +222,13 @@ def _attempt(
         return state
     except (DamagedState, ForeignState) as error:
         return error
+
+
+def _of_another(found: tuple[str, ...]) -> ForeignState:
+    """Return the refusal of a state by what differs."""
+    return ForeignState(
+        f"it belongs to another program: {'; '.join(found)}. Restored with adopt 'matching' it gives what fits"
+    )
 
 
 def _is_ours(path: Path) -> bool:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.runtime import TrainingSession
+from converter.runtime import State, StateSpec, TrainingSession
+from converter.runtime.state_file import DamagedState, pack, unpack
 from tests.cli.conftest import FACTORIES, Run
+from tests.runtime.test_recorded import FOLDER, PROGRAMS, own
 from tests.runtime.test_state_file import packed_in_version_1
 
 GOOD = f"{FACTORIES}:good"
@@ -57,6 +59,26 @@ def test_of_an_old_state_it_says_what_cannot_be_told(run: Run, saved: dict[str, 
         assert word in shown.out
     found = json.loads(run("state", "old.state", "--against", "good.tflite", "--json").out)
     assert (found["identity"], found["against"]["proven"]) == (None, False)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_of_recorded_states_it_says_what_a_session_does(name: str, run: Run, tmp_path: Path) -> None:
+    program = own(name, tmp_path)
+    shown = run("state", str(FOLDER / f"{name}.state"), "--against", str(program))
+    assert (shown.code, shown.out.splitlines()[-1]) == (0, f"it goes on in {program}")
+
+
+def test_it_refuses_what_a_session_refuses(run: Run, tmp_path: Path) -> None:
+    """A state of the program's own hash, of which a tensor is missing."""
+    program, state = own("b12069f6", tmp_path), unpack((FOLDER / "b12069f6.state").read_bytes())
+    lost, *others = state.spec.tensors
+    kept = {name: array for name, array in state.tensors.items() if name != lost.tensor}
+    (tmp_path / "cut.state").write_bytes(pack(State(StateSpec(state.spec.program, tuple(others)), 1, kept)))
+    with TrainingSession(program) as session, pytest.raises(DamagedState, match="not those of this program"):
+        session.restore(tmp_path / "cut.state")
+    shown = run("state", "cut.state", "--against", str(program))
+    assert (shown.code, shown.out) == (2, "")
+    assert f"cut.state does not go on in {program}: its tensors are not those of this program" in shown.err
 
 
 def test_what_is_no_state(run: Run, tmp_path: Path) -> None:

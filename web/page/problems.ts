@@ -17,9 +17,9 @@ import { Failure, type Problem } from "./protocol.ts";
 export function problemOf(thrown: unknown): Problem {
   const error = thrown instanceof RuntimeFailedError ? (thrown.cause ?? thrown) : thrown;
   if (error instanceof Failure) return error.problem;
-  if (error instanceof NewerProgramError) return "program-newer";
+  if (error instanceof NewerProgramError || error instanceof StateVersionError) return "program-newer";
   if (error instanceof ProgramError) return "program-damaged";
-  if (error instanceof ForeignStateError || error instanceof StateVersionError) return "state-foreign";
+  if (error instanceof ForeignStateError) return "state-foreign";
   if (error instanceof StateError) return "state-damaged";
   if (error instanceof StorageError) return "storage";
   if (error instanceof DivergedError) return "diverged";

@@ -166,14 +166,15 @@ export class TrainerCoach implements Coach {
   }
 }
 
-/** Takes the person's state, and makes room for a new one where none can be used. */
+/** Takes the person's state, and makes room for a new one where it is damaged or of another program. */
 async function restored(personal: Trainer): Promise<{ generation: number; problem: Problem | null }> {
   try {
     const { generation, lost } = await personal.restore();
     return { generation, problem: lost === null ? null : "state-older" };
   } catch (error) {
     if (error instanceof NoStateError) return { generation: 0, problem: null };
-    if (error instanceof StateError) await personal.setAside();
+    // What a newer page saved stays for that page.
+    if (error instanceof StateError && !(error instanceof StateVersionError)) await personal.setAside();
     return { generation: 0, problem: problemOf(error) };
   }
 }

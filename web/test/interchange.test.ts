@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { taken } from "../trainer/generations.ts";
 import { compare, specOf } from "../trainer/interchange.ts";
 import { unpack } from "../trainer/state-file.ts";
-import { ForeignStateError, MemoryStore, Trainer } from "../trainer.ts";
+import { ForeignStateError, MemoryStore, StateError, Trainer } from "../trainer.ts";
 import { bytes, program, scripted } from "./fixture.ts";
 
 /** A program and a state, and what the host makes of them; `tensors` is a state file of what is taken over. */
@@ -13,6 +14,7 @@ interface Verdict {
   readonly adopted: string[];
   readonly left: string[];
   readonly proven: boolean;
+  readonly refused: boolean;
   readonly tensors: string;
 }
 
@@ -26,15 +28,20 @@ async function withState(name: string, store = new MemoryStore()): Promise<Train
 }
 
 test("every pair is judged as on the host, and laid out as there", async () => {
-  assert.ok(verdicts.length > 30);
+  assert.ok(verdicts.length > 45);
+  assert.ok(verdicts.some(({ program, refused }) => program === "recorded-b12069f6" && !refused));
   for (const expected of verdicts) {
     const what = `${expected.state} in ${expected.program}`;
-    const found = compare(await unpack(bytes(expected.state)), specOf(await program(expected.program)));
+    const spec = specOf(await program(expected.program));
+    const found = compare(await unpack(bytes(expected.state)), spec);
     assert.deepEqual(found.differences, expected.differences, what);
     assert.deepEqual(found.adopted, expected.adopted, what);
     assert.deepEqual(found.left, expected.left, what);
     assert.equal(found.isProven, expected.proven, what);
     assert.deepEqual(found.tensors, (await unpack(bytes(expected.tensors))).tensors, what);
+    const restored = taken(bytes(expected.state), spec, () => false);
+    if (expected.refused) await assert.rejects(restored, StateError, what);
+    else assert.deepEqual((await restored).tensors, found.tensors, what);
   }
 });
 

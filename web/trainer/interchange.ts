@@ -172,8 +172,9 @@ function coverSame(there: StateTensor, here: StateTensor): boolean {
  * what belongs together may come in part.
  */
 function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isPart: boolean): StoredTensor[] {
-  const known = new Map(there.tensors.map((tensor) => [nameOf(tensor), tensor]));
   const stored = new Map(tensors.map((tensor) => [tensor.name, tensor]));
+  if (there.program === here.program) return ofSameProgram(stored, here);
+  const known = new Map(there.tensors.map((tensor) => [nameOf(tensor), tensor]));
   const found = new Map<string, StoredTensor>();
   for (const tensor of here.tensors) {
     const theirs = known.get(nameOf(tensor));
@@ -215,11 +216,7 @@ function relaid(data: StoredTensor, there: StateTensor, here: StateTensor): Stor
  */
 function withLayouts(state: State, here: StateSpec): StateSpec {
   const there = state.spec;
-  if (saysLayouts(there)) return there;
-  if (there.program === here.program) {
-    const same = new Map(here.tensors.map((tensor) => [tensor.tensor, tensor]));
-    return { ...there, tensors: there.tensors.map((tensor) => like(tensor, same.get(tensor.tensor))) };
-  }
+  if (saysLayouts(there) || there.program === here.program) return there;
   const ours = new Map(here.tensors.map((tensor) => [nameOf(tensor), tensor]));
   const stored = new Map(state.tensors.map((tensor) => [tensor.name, tensor]));
   const turned = new Map<string, boolean | null>(); // by the weight
@@ -242,9 +239,13 @@ function withLayouts(state: State, here: StateSpec): StateSpec {
   return { ...there, tensors: there.tensors.map(laid) };
 }
 
-/** A tensor with what the program that stored it says of it. */
-function like(tensor: StateTensor, same: StateTensor | undefined): StateTensor {
-  return same?.shape.join() === tensor.shape.join() ? { ...tensor, model: same.model ?? null } : tensor;
+/** The tensors of a state of the program itself: they lie as it stores them, whether or not it says how. */
+function ofSameProgram(stored: Map<string, StoredTensor>, here: StateSpec): StoredTensor[] {
+  return here.tensors.flatMap(({ tensor: name, dtype, shape }) => {
+    const data = stored.get(name);
+    const isSame = data?.dtype === dtype && data.shape.join() === shape.join();
+    return isSame ? [{ name, dtype, shape, bytes: data.bytes }] : [];
+  });
 }
 
 /** Whether a weight is stored the other way round than here; null where it cannot be told. */

@@ -8,9 +8,9 @@ import org.pocketune.runtime.tflite.TfliteRuntimeFactory
 import org.pocketune.trainer.Evaluation
 import org.pocketune.trainer.InputException
 import org.pocketune.trainer.LearningRate
+import org.pocketune.trainer.NoStateException
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.Program
-import org.pocketune.trainer.StateException
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Trainer
@@ -40,8 +40,8 @@ internal fun tryOut(file: File, arguments: List<String>): Unit = runBlocking {
     open(program, File("$name.learned")).use { trainer ->
         try {
             println("goes on from generation ${trainer.restore().generation} in $name.learned")
-        } catch (_: StateException) {
-            trainer.setAside()
+        } catch (_: NoStateException) {
+            println("begins anew: nothing was saved in $name.learned yet")
         }
         tell(trainer.fit(taught.map { it.value }, plan, heldOut.map { it.value }))
         exportPlain(trainer, File("$name.mine.tflite"))

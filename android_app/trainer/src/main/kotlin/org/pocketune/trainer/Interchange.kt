@@ -152,8 +152,9 @@ private fun coverSame(there: StateTensor, here: StateTensor): Boolean {
  * @param isPart whether the program differs, so that what belongs together may come in part.
  */
 private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSpec, isPart: Boolean): List<StoredTensor> {
-    val known = there.tensors.associateBy { it.name }
     val stored = tensors.associateBy { it.name }
+    if (there.program == here.program) return ofSameProgram(stored, here)
+    val known = there.tensors.associateBy { it.name }
     val found = LinkedHashMap<String, StoredTensor>()
     for (tensor in here.tensors) {
         val theirs = known[tensor.name] ?: continue
@@ -166,6 +167,11 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
         if (pair.any { it !in found } || channels == null || !choice.isGood(channels.ints())) found.keys -= pair.toSet()
     }
     return found.values.toList()
+}
+
+/** The tensors of a state of the program itself: they lie as it stores them, whether or not it says how. */
+private fun ofSameProgram(stored: Map<String, StoredTensor>, here: StateSpec): List<StoredTensor> = here.tensors.mapNotNull { own ->
+    stored[own.tensor]?.takeIf { it.dtype == own.dtype && it.shape == own.shape }
 }
 
 /** The same numbers as another program stores them. */
@@ -186,11 +192,7 @@ private fun relaid(tensor: StoredTensor, there: StateTensor, here: StateTensor):
  */
 private fun withLayouts(state: State, here: StateSpec): StateSpec {
     val there = state.spec
-    if (there.saysLayouts) return there
-    if (there.program == here.program) {
-        val same = here.tensors.associateBy { it.tensor }
-        return there.with(there.tensors.map { it.copy(model = same[it.tensor]?.takeIf { own -> own.shape == it.shape }?.model) })
-    }
+    if (there.saysLayouts || there.program == here.program) return there
     val ours = here.tensors.associateBy { it.name }
     val stored = state.tensors.associateBy { it.name }
     val turned = HashMap<String, Boolean?>() // by the weight
@@ -199,20 +201,17 @@ private fun withLayouts(state: State, here: StateSpec): StateSpec {
         if (like == null || tensor.slot) continue
         turned[tensor.name] = isTurned(tensor, like, stored.getValue(tensor.tensor).bytes, here.built(like))
     }
-    return there.with(
-        there.tensors.map { tensor ->
-            val like = ours[tensor.name]?.takeIf { it.model != null } ?: return@map tensor
-            val owner = turned.keys.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length }
-            val goesWithIt = owner != null && tensor.shape.product() == ours.getValue(owner).shape.product()
-            val way = if (goesWithIt) turned[owner] else false
-            if (way == null || tensor.shape != if (way) like.shape.reversed() else like.shape) return@map tensor
-            val model = checkNotNull(like.model)
-            tensor.copy(model = if (way) model.copy(view = model.view + ViewStep.TURNED) else model)
-        },
-    )
+    val laid = there.tensors.map { tensor ->
+        val like = ours[tensor.name]?.takeIf { it.model != null } ?: return@map tensor
+        val owner = turned.keys.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length }
+        val goesWithIt = owner != null && tensor.shape.product() == ours.getValue(owner).shape.product()
+        val way = if (goesWithIt) turned[owner] else false
+        if (way == null || tensor.shape != if (way) like.shape.reversed() else like.shape) return@map tensor
+        val model = checkNotNull(like.model)
+        tensor.copy(model = if (way) model.copy(view = model.view + ViewStep.TURNED) else model)
+    }
+    return StateSpec(there.program, laid, there.identity)
 }
-
-private fun StateSpec.with(tensors: List<StateTensor>) = StateSpec(program, tensors, identity)
 
 /** Whether a weight is stored the other way round than here; null where it cannot be told. */
 private fun isTurned(there: StateTensor, here: StateTensor, bytes: ByteBuffer, built: ByteBuffer): Boolean? {

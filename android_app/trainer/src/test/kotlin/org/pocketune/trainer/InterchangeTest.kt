@@ -27,6 +27,7 @@ class InterchangeTest {
         val adopted: List<String>,
         val left: List<String>,
         val proven: Boolean,
+        val refused: Boolean,
         val tensors: String,
     )
 
@@ -34,7 +35,8 @@ class InterchangeTest {
 
     @Test
     fun `every pair is judged as on the host, and laid out as there`() {
-        assertTrue(verdicts.size > 30)
+        assertTrue(verdicts.size > 45)
+        assertTrue(verdicts.any { it.program == "recorded-b12069f6" && !it.refused })
         for (expected in verdicts) {
             val what = "${expected.state} in ${expected.program}"
             val found = compare(read(expected.state), StateSpec(Fixture.program(expected.program)))
@@ -46,6 +48,20 @@ class InterchangeTest {
             assertEquals(tensors.map { it.name to it.shape }, found.tensors.map { it.name to it.shape }, what)
             for ((ours, theirs) in found.tensors.zip(tensors)) {
                 assertContentEquals(theirs.bytes.copy(), ours.bytes.copy(), "$what: ${ours.name}")
+            }
+        }
+    }
+
+    @Test
+    fun `a state is restored where the host restores it, also of older versions`() {
+        for (expected in verdicts) {
+            val what = "${expected.state} in ${expected.program}"
+            val file = Fixture.file(expected.state).copyTo(File(folder, "personal.state"), overwrite = true)
+            val states = TwoGenerations(file, StateSpec(Fixture.program(expected.program)), RealDisk, 1L shl 24)
+            if (expected.refused) {
+                assertFailsWith<StateException>(what) { states.load() }
+            } else {
+                assertEquals(expected.adopted, states.load().state.compared.adopted, what)
             }
         }
     }

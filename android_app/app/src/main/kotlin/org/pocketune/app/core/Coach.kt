@@ -56,9 +56,9 @@ class Opening(val model: Model, val inUse: InUse, val problem: Problem?)
 
 /** What an exception means for the person; null for one that is not ours. */
 fun problemOf(error: Throwable): Problem? = when (error) {
-    is NewerProgramException -> Problem.PROGRAM_NEWER
+    is NewerProgramException, is StateVersionException -> Problem.PROGRAM_NEWER
     is ProgramException -> Problem.PROGRAM_DAMAGED
-    is ForeignStateException, is StateVersionException -> Problem.STATE_FOREIGN
+    is ForeignStateException -> Problem.STATE_FOREIGN
     is StateException -> Problem.STATE_DAMAGED
     is StorageException, is IOException -> Problem.DISK_FULL
     is DivergedException -> Problem.DIVERGED

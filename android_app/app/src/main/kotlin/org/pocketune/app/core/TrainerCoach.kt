@@ -21,6 +21,7 @@ import org.pocketune.trainer.Role
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.StateException
+import org.pocketune.trainer.StateVersionException
 import org.pocketune.trainer.StorageException
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
@@ -63,6 +64,8 @@ class TrainerCoach(
             restored.lost?.let { Problem.STATE_OLDER }
         } catch (_: NoStateException) {
             null
+        } catch (e: StateVersionException) {
+            problemOf(e) // a newer app saved it, and goes on with it once it is back
         } catch (e: StateException) {
             // It would be refused to be overwritten, and the person could never personalize again.
             try {

@@ -25,7 +25,15 @@ class Learner private constructor(private val trainer: Trainer) {
         /** Opens the model with what it learned before, which is in [folder]. */
         suspend fun open(program: Program, folder: File): Learner {
             val trainer = Trainer.open(program, TfliteRuntimeFactory(threads = 2), Store(folder))
-            try { trainer.restore() } catch (_: StateException) { trainer.setAside() /* none yet, or none that can be used */ }
+            try {
+                trainer.restore()
+            } catch (_: NoStateException) {
+                // The first start.
+            } catch (_: DamagedStateException) {
+                trainer.setAside() // both generations are damaged: there is nothing left to go on with
+            } catch (_: ForeignStateException) {
+                trainer.setAside() // of a model that this app no longer has; kept as .unusable
+            }
             return Learner(trainer)
         }
     }

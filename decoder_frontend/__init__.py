@@ -5,7 +5,8 @@ from converter.support.extras import require
 
 require("gguf", "a .gguf file")
 
-from decoder_frontend.configuration import ARCHITECTURES, Configuration
+from decoder_frontend.architectures import ARCHITECTURES
+from decoder_frontend.configuration import Configuration
 from decoder_frontend.model import Model
 from decoder_frontend.tokenizer import Conversation, Tokenizer
 

@@ -91,15 +91,15 @@ class Model:
 
     def jax_model(self) -> jax_frontend.Model:
         """Return the model as one of JAX."""
-        apply = decoder(self.configuration, self._tokens, self._frequency_factors())
+        apply = decoder(self.configuration, self._tokens)
         inputs = [jax.ShapeDtypeStruct((1, self._tokens), np.int32)] * (2 if self.packed else 1)
         return jax_frontend.Model(apply, dict(self.parameters()), inputs, name=self.name)
 
     def reading_on(self, tokens: int) -> Graph:
         """Return the graph of `continuation`, whose inputs and outputs are called as there."""
         c = self.configuration
-        apply = continuation(c, self._tokens, tokens, self._frequency_factors())
-        kept = jax.ShapeDtypeStruct((1, c.layers, c.key_heads, self._tokens, c.head_width), np.float32)
+        apply = continuation(c, self._tokens, tokens)
+        kept = jax.ShapeDtypeStruct((1, c.layers, c.kv_heads, self._tokens, c.head_width), np.float32)
         numbers = [jax.ShapeDtypeStruct(shape, np.int32) for shape in ((1, tokens), (1,), (1,))]
         graph = jax_frontend.trace(jax_frontend.Model(apply, dict(self.parameters()), [*numbers, kept, kept]), 1)
         for value, name in zip(graph.inputs, ("ids", "position", "count", "kept_keys", "kept_values"), strict=True):
@@ -109,10 +109,6 @@ class Model:
     @property
     def _tokens(self) -> int:
         return self.lengths[-1]
-
-    def _frequency_factors(self) -> np.ndarray | None:
-        factors = self.opened.frequency_factors
-        return None if factors is None else np.asarray(factors)
 
 
 def _several(length: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Names of parameters: those of `transformers`, which PEFT goes by, from those of GGUF."""
+"""Names and shapes of parameters: those of `transformers`, which PEFT goes by, from those of GGUF."""
 
 from __future__ import annotations
 
@@ -9,32 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from converter.support.errors import UsageError
-from decoder_frontend.configuration import Configuration, configuration_of
+from converter.support.notes import Note
+from decoder_frontend.architectures import Architecture
+from decoder_frontend.configuration import Configuration
 from decoder_frontend.gguf_file import GGUFFile, read_gguf
+from decoder_frontend.keys import OTHERWISE
+from decoder_frontend.metadata import OF_CONFIGURATION, configuration_of, row_of
 from decoder_frontend.stored import StoredTensor, in_order
 
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_IN_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-#: Of architectures that normalize what a part of a layer gives.
-_NORMED = {
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-#: Of Llama 3.1 and later: by what the speed of each rotation is divided.
-FREQUENCY_FACTORS = "rope_freqs.weight"
+#: Tensors of older files that the configuration tells, too.
+_TOLD = ("attn_rot_embd",)
+_HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
 @dataclass(frozen=True)
@@ -44,12 +31,12 @@ class Opened:
     Attributes:
         configuration: of the net.
         parameters: by the names and in the layout of `transformers`.
-        frequency_factors: by which the speed of each rotation is divided; None: none is.
+        notes: what is left out of the model.
     """
 
     configuration: Configuration
     parameters: Mapping[str, StoredTensor]
-    frequency_factors: StoredTensor | None
+    notes: tuple[Note, ...] = ()
 
 
 def open_gguf(path: Path) -> Opened:
@@ -60,6 +47,7 @@ def open_gguf(path: Path) -> Opened:
             decoder has.
     """
     file = read_gguf(path)
+    row = row_of(file.metadata, path)
     table = file.tensors.get("token_embd.weight")
     if table is None:
         raise UsageError(
@@ -67,18 +55,20 @@ def open_gguf(path: Path) -> Opened:
             page="language-models",
         )
     check_words(file, path)
-    c = configuration_of(file.metadata, table.shape[0], path)
     found: dict[str, StoredTensor] = {}
     for name, tensor in file.tensors.items():
-        if name == FREQUENCY_FACTORS:
+        if name in OF_CONFIGURATION or any(f".{told}." in name for told in _TOLD):
             continue
-        called = _called(name, c)
-        if called is None:
-            raise _unknown(path, c, name)
-        if c.architecture == "llama" and called.rpartition(".")[0].endswith(("q_proj", "k_proj")):
-            tensor = in_order(tensor, _halves_first(tensor.shape[0], c.head_width))
+        if (called := _called(name, row)) is None:
+            raise _unknown(path, row, name)
         found[called] = tensor
-    return Opened(c, checked(path, c, found), file.tensors.get(FREQUENCY_FACTORS))
+    c = configuration_of(file.metadata, file.tensors, _biases(found), path)
+    found = checked(path, c, found)
+    if row.pairs:
+        for name, tensor in found.items():
+            if name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
+                found[name] = in_order(tensor, _halves_first(tensor.shape[0], c.head_width))
+    return Opened(c, found)
 
 
 def check_words(file: GGUFFile, path: Path) -> None:
@@ -92,16 +82,21 @@ def check_words(file: GGUFFile, path: Path) -> None:
         )
 
 
-def _unknown(path: Path, c: Configuration, name: str) -> UsageError:
+def _unknown(path: Path, row: Architecture, name: str) -> UsageError:
     return UsageError(
-        f"{path}: the tensor {name} is none that a decoder of {c.architecture} has: build its module of transformers, "
-        "pocketune.build(module, inputs=...)",
+        f"{path}: the tensor {name} is none that a decoder of {row.name} has here: {OTHERWISE}",
         page="language-models",
     )
 
 
-def _called(name: str, c: Configuration) -> str | None:
-    """Return the name of `transformers` for a tensor."""
+def names_in_layer(row: Architecture) -> dict[str, str]:
+    """Return the names of GGUF by those of `transformers`, of what a layer of an architecture has."""
+    norms = [n for n in vars(row.norms).values() if n is not None]
+    return dict(row.products) | dict(norms) | (_HEAD_NORMS if row.head_norm else {})
+
+
+def _called(name: str, row: Architecture) -> str | None:
+    """Return the name of `transformers` for a tensor of GGUF."""
     stem, _, kind = name.rpartition(".")
     if kind not in ("weight", "bias"):
         return None
@@ -109,34 +104,47 @@ def _called(name: str, c: Configuration) -> str | None:
         return f"{_OUTSIDE[stem]}.{kind}"
     block, _, rest = stem.partition(".")
     number, _, part = rest.partition(".")
-    known = _IN_LAYER | (_NORMED if c.norms_outputs else {})
-    if block != "blk" or part not in known or not (number.isdecimal() and int(number) < c.layers):
+    known = {theirs: ours for ours, theirs in names_in_layer(row).items()}
+    if block != "blk" or part not in known or not number.isdecimal():
         return None
     return f"model.layers.{int(number)}.{known[part]}.{kind}"
 
 
+def _biases(found: Mapping[str, StoredTensor]) -> frozenset[str]:
+    """Return the products that have a bias in any layer; one of q, k and v tells of all three."""
+    biases = {
+        name.split(".", 3)[3].removesuffix(".bias")
+        for name in found
+        if name.endswith("_proj.bias") and name.startswith("model.layers.")
+    }
+    return frozenset(biases | (set(_ATTENTION) if biases & set(_ATTENTION) else set()))
+
+
 def shapes_of(c: Configuration) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that the parameters of a decoder have, but for a head of its own and biases."""
-    queries, keys = c.heads * c.head_width, c.key_heads * c.head_width
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (c.vocabulary, c.width)}
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm": (c.width,),
+    """Return the shapes of the parameters of a decoder, all of which it has."""
+    row, queries, keys = c.architecture, c.heads * c.head_width, c.kv_heads * c.head_width
+    products: dict[str, tuple[int, int]] = {
         "self_attn.q_proj": (queries, c.width),
         "self_attn.k_proj": (keys, c.width),
         "self_attn.v_proj": (keys, c.width),
+        "self_attn.qkv_proj": (queries + 2 * keys, c.width),
         "self_attn.o_proj": (c.width, queries),
-        "post_attention_layernorm": (c.width,),
         "mlp.gate_proj": (c.hidden, c.width),
         "mlp.up_proj": (c.hidden, c.width),
+        "mlp.gate_up_proj": (2 * c.hidden, c.width),
         "mlp.down_proj": (c.width, c.hidden),
     }
-    if c.architecture in ("qwen3", "gemma3"):
-        layer |= {"self_attn.q_norm": (c.head_width,), "self_attn.k_norm": (c.head_width,)}
-    if c.norms_outputs:
-        layer |= {"pre_feedforward_layernorm": (c.width,), "post_feedforward_layernorm": (c.width,)}
+    layer: dict[str, tuple[int, ...]] = {f"{name}.weight": products[name] for name in row.products}
+    layer |= {f"{name}.bias": products[name][:1] for name in row.products if name in c.biases}
+    layer |= {f"{norm[0]}.weight": (c.width,) for norm in vars(row.norms).values() if norm is not None}
+    if row.head_norm:
+        sizes = (queries, keys) if row.head_norm == "all" else (c.head_width, c.head_width)
+        layer |= {f"{name}.weight": (size,) for name, size in zip(_HEAD_NORMS, sizes, strict=True)}
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (c.vocabulary, c.width)}
     for number in range(c.layers):
-        shapes |= {f"model.layers.{number}.{name}.weight": shape for name, shape in layer.items()}
-    return shapes | {"model.norm.weight": (c.width,)}
+        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
+    shapes |= {"model.norm.weight": (c.width,)}
+    return shapes if c.tied else shapes | {"lm_head.weight": (c.vocabulary, c.width)}
 
 
 def checked(path: Path, c: Configuration, found: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -145,26 +153,26 @@ def checked(path: Path, c: Configuration, found: dict[str, StoredTensor]) -> dic
     Raises:
         UsageError: one is missing, has another shape, or is none of the decoder's.
     """
-    if c.layers * len(_IN_LAYER) > 2 * len(found):  # a number that is wrong may be as large as it likes
+    wanted = shapes_of(c)
+    if len(wanted) > 2 * len(found):  # a number of layers that is wrong, or one file of several
         raise UsageError(
             f"{path} is damaged: its metadata tells of {c.layers:,} layers, and it has {len(found)} "
             "tensors, too few for these. Copy or download it again; of a model in several files join them first "
             "(llama-gguf-split --merge)",
             page="language-models",
         )
-    wanted = shapes_of(c)
-    biases = {f"{n.removesuffix('.weight')}.bias": s[:1] for n, s in wanted.items() if "_proj" in n}
     if missing := [name for name in wanted if name not in found]:
         raise UsageError(
             f"{path} is damaged: it has {len(found)} of the tensors of {c.layers} layers and lacks {missing[0]}"
             + (f" and {len(missing) - 1} more" if missing[1:] else "")
-            + ". Copy or download it again; of a model in several files join them first (llama-gguf-split --merge)",
+            + ", which its configuration asks for. Copy or download it again; of a model in several files join them "
+            "first (llama-gguf-split --merge)",
             page="language-models",
         )
     for name, tensor in found.items():
-        shape = (wanted | biases | {"lm_head.weight": (c.vocabulary, c.width)}).get(name)
+        shape = wanted.get(name)
         if shape is None:
-            raise _unknown(path, c, tensor.name)
+            raise _unknown(path, c.architecture, tensor.name)
         if tensor.shape != shape:
             raise UsageError(
                 f"{path}: the tensor {tensor.name} has the shape {list(tensor.shape)}, and by the file's metadata "

@@ -142,7 +142,10 @@ def import_model(model: Any, batch: int) -> Source:
         model = language_model(model)
         made = _jax_source(model.jax_model(), batch)
         shorter = {length: partial(import_model, other) for length, other in model.shorter().items()}
-        return replace(made, loss="next_token", optimizer="adam", generates=reading_on(model), shorter=shorter)
+        notes = [*made.notes, *model.opened.notes]
+        return replace(
+            made, notes=notes, loss="next_token", optimizer="adam", generates=reading_on(model), shorter=shorter
+        )
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):

@@ -49,9 +49,9 @@ class _Net:
     def loss(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the mean cross entropy of ids [1, tokens + 1]."""
         x = self._weights["model.embed_tokens.weight"][ids[0, :-1]]
-        angles = torch.arange(len(x))[:, None] * self._c.rope_base ** -(
-            torch.arange(0, self._c.head_width, 2) / self._c.head_width
-        )
+        rope = self._c.ropes[0]
+        assert rope is not None
+        angles = torch.arange(len(x))[:, None] * torch.tensor(rope.frequencies)
         for layer in range(self._c.layers):
             prefix = f"model.layers.{layer}"
             x = x + self._attention(prefix, x, (angles.cos(), angles.sin()))
@@ -63,7 +63,7 @@ class _Net:
 
     def _attention(self, prefix: str, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         h = self._norm(f"{prefix}.input_layernorm", x)
-        counts = {"q": self._c.heads, "k": self._c.key_heads, "v": self._c.key_heads}
+        counts = {"q": self._c.heads, "k": self._c.kv_heads, "v": self._c.kv_heads}
         q, k, v = (
             self._dense(f"{prefix}.self_attn.{name}_proj", h).view(len(x), count, -1).transpose(0, 1)
             for name, count in counts.items()

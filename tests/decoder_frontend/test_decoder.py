@@ -27,7 +27,7 @@ def near(got: np.ndarray, wanted: np.ndarray, share: float = 1e-5) -> None:
     assert np.abs(got - wanted).max() <= share * np.ptp(wanted)
 
 
-@pytest.mark.parametrize("architecture", decoder_frontend.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", written.ARCHITECTURES)
 def test_logits_are_those_of_the_architecture(architecture: str, tmp_path: Path) -> None:
     entries = written.metadata(architecture)
     tied = architecture != "qwen2"
@@ -101,7 +101,7 @@ def test_length_is_of_language_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", decoder_frontend.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", written.ARCHITECTURES)
 def test_logits_are_those_of_transformers(architecture: str, tmp_path: Path) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     entries = written.metadata(architecture)

@@ -98,12 +98,13 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no JSON": (lambda path: (path / "config.json").write_text("{"), "cannot read"),
     "no number": (config(hidden_size=None), "hidden_size is None"),
     "other size": (config(intermediate_size=65), "has the shape"),
-    "layers": (config(num_hidden_layers=10**9), "too few for these"),
-    "rotations": (config(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "stretched by yarn"),
-    "activation": (config(hidden_act="relu"), "the activation relu"),
-    "window": (config(use_sliding_window=True), "a sliding window"),
+    "layers": (config(num_hidden_layers=500), "too few for these"),
+    "a billion layers": (config(num_hidden_layers=10**9), "num_hidden_layers is 1e\\+09, not a whole number"),
+    "rotations": (config(rope_scaling={"rope_type": "dynamic", "factor": 4.0}), "stretched by 'dynamic'"),
+    "activation": (config(hidden_act="mish"), "the activation .mish."),
+    "window": (config(use_sliding_window=True), "asks for use_sliding_window True"),
     "cut off": (cut_off, "is damaged"),
-    "layers without weights": (lambda path: (no_weights(path), config(num_hidden_layers=10**9)(path)), "no weights"),
+    "layers without weights": (lambda path: (no_weights(path), config(num_hidden_layers=10**9)(path)), "is damaged"),
     "integers": (weights(lambda found: {n: w.astype(np.int8) for n, w in found.items()}), "is stored as I8"),
     "other tensor": (weights(lambda found: {**found, "model.visual": np.ones(2, np.float32)}), "model.visual is none"),
     "no head": (
@@ -125,7 +126,7 @@ def test_what_is_no_such_model_is_refused(what: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "tied"),
-    [("qwen2", True), *(pytest.param(a, False, marks=pytest.mark.slow) for a in decoder_frontend.ARCHITECTURES)],
+    [("qwen2", True), *(pytest.param(a, False, marks=pytest.mark.slow) for a in written.ARCHITECTURES)],
 )
 def test_a_folder_without_weights_is_planned_and_not_built(tmp_path: Path, architecture: str, tied: bool) -> None:
     folder(tmp_path / "net", architecture)
@@ -139,7 +140,7 @@ def test_a_folder_without_weights_is_planned_and_not_built(tmp_path: Path, archi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", decoder_frontend.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", written.ARCHITECTURES)
 def test_what_transformers_saves_is_read(architecture: str, tmp_path: Path) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     net = in_transformers(transformers, architecture, written.metadata(architecture), 96).eval()

@@ -148,7 +148,7 @@ def test_what_needs_one_length_is_refused(length: Any, options: Any, said: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", decoder_frontend.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", written.ARCHITECTURES)
 @pytest.mark.parametrize(
     "options",
     [

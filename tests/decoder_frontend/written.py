@@ -10,6 +10,8 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Kind
 
+#: Architectures that it writes; `converted.py` writes all.
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 #: A vocabulary of bytes and a few words.
 WORDS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _PARTS = {

@@ -14,10 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from converter.support.errors import UsageError
-from converter.support.extras import EXTRAS, how_to_install
-from converter.training.schemes.scheme import Grant
-
 __all__ = ["DEFAULT", "EXAMPLES", "Example"]
 
 # Before any example imports Keras; where the person has chosen another backend, the examples run on that.
@@ -38,16 +34,12 @@ class Example:
 
     name: str
     description: str
-    sparse: Mapping[str, Grant] | str = "sparse"
+    sparse: Mapping[str, Any] | str = "sparse"
     loss: str = "sparse_categorical_crossentropy"
     shapes_only: bool = False
 
     def build(self, **options: Any) -> Any:
-        """The model: a `keras.Model`, or a `Model` of a front end; the same options give the same weights.
-
-        Raises:
-            UsageError: a library that this example needs is not installed.
-        """
+        """The model: a `keras.Model`, or a `Model` of a front end; the same options give the same weights."""
         return self._module().build(**options)
 
     def sample_batch(self, batch: int, seed: int = 0, **options: Any) -> tuple[np.ndarray, ...]:
@@ -55,14 +47,7 @@ class Example:
         return self._module().sample_batch(batch, seed, **options)
 
     def _module(self) -> Any:
-        try:
-            return import_module(f"{__name__}.{self.name.replace('-', '_')}")
-        except ModuleNotFoundError as error:
-            library = str(error.name).partition(".")[0]
-            extra = next((extra for extra, libraries in EXTRAS.items() if library in libraries), None)
-            if extra is None:
-                raise
-            raise UsageError(f"the example {self.name} needs {library}: {how_to_install(extra)}") from error
+        return import_module(f"{__name__}.{self.name.replace('-', '_')}")
 
 
 _ALL = (

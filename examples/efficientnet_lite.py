@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import lax
 
-import jax_frontend
+import pocketune
 from examples import torch_file
 from examples.packages import resource
 from examples.synthetic import clusters
@@ -51,7 +51,7 @@ Weights = Callable[[str, str, tuple[int, ...]], Unit]
 
 def build(
     size: int = 96, classes: int = 10, pretrained: bool = True, width: float = 1.0, seed: int = 0
-) -> jax_frontend.Model:
+) -> pocketune.Model:
     """float32 [B, size, size, 3] in -1..1 (see `from_pixels`) -> logits [B, classes].
 
     Args:
@@ -77,7 +77,7 @@ def build(
         return _forward(params, statistics, x)
 
     blocks = ["stem", *(f"blocks/{i}" for i in range(len(_STRIDES))), "head", "classifier"]
-    return jax_frontend.Model(efficientnet_lite, params, [jax.ShapeDtypeStruct((1, size, size, 3), np.float32)], blocks)
+    return pocketune.Model(efficientnet_lite, params, [jax.ShapeDtypeStruct((1, size, size, 3), np.float32)], blocks)
 
 
 def _net(weights: Weights, width: float) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-import torch_frontend
+import pocketune
 from examples import torch_file
 from examples.efficientnet_lite import STAGES, WEIGHTS
 from examples.packages import resource
@@ -78,7 +78,7 @@ class EfficientNetLite0(nn.Module):
 
 def build(
     size: int = 96, classes: int = 10, pretrained: bool = True, width: float = 1.0, seed: int = 0
-) -> torch_frontend.Model:
+) -> pocketune.TorchModel:
     """float32 [B, 3, size, size] in -1..1 -> logits [B, classes].
 
     Args:
@@ -103,7 +103,7 @@ def build(
         if classes != 1000:
             state |= {f"_fc.{name}": tensor for name, tensor in net._fc.state_dict().items()}
         net.load_state_dict(state)
-    return torch_frontend.Model(net.eval(), (torch.zeros(1, 3, size, size),), name="efficientnet-lite")
+    return pocketune.TorchModel(net.eval(), (torch.zeros(1, 3, size, size),), name="efficientnet-lite")
 
 
 def sample_batch(batch: int, seed: int = 0, size: int = 96, classes: int = 10, **_: object) -> tuple[np.ndarray, ...]:

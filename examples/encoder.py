@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax_frontend
+import pocketune
 from examples.synthetic import sentences
 
 PAD = 0
@@ -23,7 +23,7 @@ def build(
     vocabulary: int = 1000,
     classes: int = 4,
     seed: int = 0,
-) -> jax_frontend.Model:
+) -> pocketune.Model:
     """int32 ids [B, length], padded with 0 -> logits [B, classes].
 
     Args:
@@ -68,7 +68,7 @@ def build(
         return _encode(params, ids, heads)
 
     blocks = ["embeddings", *(f"layers/{i}" for i in range(layers)), "pooler", "classifier"]
-    return jax_frontend.Model(encoder, params, [jax.ShapeDtypeStruct((1, length), np.int32)], blocks)
+    return pocketune.Model(encoder, params, [jax.ShapeDtypeStruct((1, length), np.int32)], blocks)
 
 
 def _encode(params: Any, ids: jax.Array, heads: int) -> jax.Array:

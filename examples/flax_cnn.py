@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-import jax_frontend
+import pocketune
 from examples.synthetic import clusters
 
 
@@ -47,7 +47,7 @@ class Network(nn.Module):
         return nn.Dense(self.classes)(x.mean(axis=(1, 2)))
 
 
-def build(size: int = 16, channels: int = 3, width: int = 16, classes: int = 10, seed: int = 0) -> jax_frontend.Model:
+def build(size: int = 16, channels: int = 3, width: int = 16, classes: int = 10, seed: int = 0) -> pocketune.Model:
     """float32 [B, size, size, channels] -> logits [B, classes]; `size` is a multiple of 8, `width` that of block 0."""
     net = Network(width, classes)
     x = jnp.asarray(sample_batch(16, seed, size, channels, classes)[0])
@@ -60,7 +60,7 @@ def build(size: int = 16, channels: int = 3, width: int = 16, classes: int = 10,
         return net.apply({"params": params, "batch_stats": statistics}, x, train=False)
 
     inputs = [jax.ShapeDtypeStruct((1, size, size, channels), np.float32)]
-    return jax_frontend.Model(flax_cnn, variables["params"], inputs, ["Block_0", "Block_1", "Block_2", "Dense_0"])
+    return pocketune.Model(flax_cnn, variables["params"], inputs, ["Block_0", "Block_1", "Block_2", "Dense_0"])
 
 
 def _initial(shapes: Any, seed: int) -> Any:

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import jax_frontend
+import pocketune
 from examples.synthetic import clusters
 
 
-def build(size: int = 28, channels: int = 1, classes: int = 10, seed: int = 0) -> jax_frontend.Model:
+def build(size: int = 28, channels: int = 1, classes: int = 10, seed: int = 0) -> pocketune.Model:
     """float32 [B, size, size, channels] -> logits [B, classes]; `size` is a multiple of 4, at least 16."""
     rng = np.random.default_rng(seed)
 
@@ -29,9 +29,7 @@ def build(size: int = 28, channels: int = 1, classes: int = 10, seed: int = 0) -
         "fc2": layer(120, 84),
         "fc3": layer(84, classes),
     }
-    return jax_frontend.Model(
-        lenet, params, [jax.ShapeDtypeStruct((1, size, size, channels), np.float32)], list(params)
-    )
+    return pocketune.Model(lenet, params, [jax.ShapeDtypeStruct((1, size, size, channels), np.float32)], list(params))
 
 
 def lenet(params: Any, x: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax_frontend
+import pocketune
 
 _EPSILON = 1e-5
 #: Of the slowest rotation.
@@ -24,7 +24,7 @@ def build(
     vocabulary: int = 4096,
     hidden: int | None = None,
     seed: int | None = 0,
-) -> jax_frontend.Model:
+) -> pocketune.Model:
     """int32 ids [B, length] -> logits [B, length, vocabulary] of the token that follows each.
 
     Args:
@@ -78,7 +78,7 @@ def build(
         return _rms_norm(x, params["norm"]) @ params["head"]
 
     blocks = ["tokens", *(f"layers/{i}" for i in range(layers)), "head"]
-    return jax_frontend.Model(llama, params, [jax.ShapeDtypeStruct((1, length), np.int32)], blocks)
+    return pocketune.Model(llama, params, [jax.ShapeDtypeStruct((1, length), np.int32)], blocks)
 
 
 def _turns(length: int, width: int) -> tuple[np.ndarray, np.ndarray]:

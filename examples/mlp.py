@@ -1,4 +1,4 @@
-"""A multi-layer perceptron in plain JAX: the smallest whole example of a `jax_frontend.Model`."""
+"""A multi-layer perceptron in plain JAX: the smallest whole example of a `pocketune.Model`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-import jax_frontend
+import pocketune
 from examples.synthetic import clusters
 
 SIZES = (64, 128, 64, 10)
 
 
-def build(sizes: Sequence[int] = SIZES, seed: int = 0) -> jax_frontend.Model:
+def build(sizes: Sequence[int] = SIZES, seed: int = 0) -> pocketune.Model:
     """float32 [B, sizes[0]] -> logits [B, sizes[-1]]; dense layers of these widths with relu between them."""
     rng = np.random.default_rng(seed)
     layers = [
@@ -27,7 +27,7 @@ def build(sizes: Sequence[int] = SIZES, seed: int = 0) -> jax_frontend.Model:
     ]
     inputs = [jax.ShapeDtypeStruct((1, sizes[0]), np.float32)]
     blocks = [f"layers/{i}" for i in range(len(layers))]
-    return jax_frontend.Model(mlp, {"layers": layers}, inputs, blocks)
+    return pocketune.Model(mlp, {"layers": layers}, inputs, blocks)
 
 
 def mlp(params: Any, x: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from converter.support.errors import UsageError
+from pocketune import UsageError
 
 FOLDER = Path(__file__).resolve().parents[1] / ".models"
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-import torch_frontend
+import pocketune
 from examples.conversation import BANDS
 from examples.packages import resource
 from examples.synthetic import clusters
@@ -48,7 +48,7 @@ class Speakers(nn.Module):
 
 def build(
     frames: int = 80, people: int = 2, pretrained: bool = True, width: int = _WIDTH, seed: int = 0
-) -> torch_frontend.Model:
+) -> pocketune.TorchModel:
     """float32 [B, frames, 40] -> logits [B, people].
 
     Args:
@@ -67,7 +67,7 @@ def build(
         # PyTorch's reader of tensors alone: it makes no other objects and calls nothing that the file names.
         state = torch.load(resource(*_FILE), map_location="cpu", weights_only=True)["model_state"]
         net.encoder.load_state_dict({name: state[name] for name in net.encoder.state_dict()})
-    return torch_frontend.Model(net.eval(), (torch.zeros(1, frames, BANDS),), name="resemblyzer")
+    return pocketune.TorchModel(net.eval(), (torch.zeros(1, frames, BANDS),), name="resemblyzer")
 
 
 def sample_batch(batch: int, seed: int = 0, frames: int = 80, people: int = 2, **_: object) -> tuple[np.ndarray, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import tflite_frontend
+import pocketune
 from examples.packages import resource
 from examples.synthetic import clusters
 
@@ -18,7 +18,7 @@ _FILE = (
 SIZE = 32
 
 
-def build(classes: int = 10, seed: int = 0) -> tflite_frontend.Model:
+def build(classes: int = 10, seed: int = 0) -> pocketune.TFLiteModel:
     """int8 [B, 32, 32, 3] (see `from_pixels`) -> probabilities [B, classes].
 
     Args:
@@ -28,7 +28,7 @@ def build(classes: int = 10, seed: int = 0) -> tflite_frontend.Model:
     Raises:
         UsageError: the file is not here yet.
     """
-    return tflite_frontend.Model(resource(*_FILE), classes=classes, seed=seed)
+    return pocketune.TFLiteModel(resource(*_FILE), classes=classes, seed=seed)
 
 
 def from_pixels(pixels: np.ndarray) -> np.ndarray:

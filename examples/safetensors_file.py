@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.support.errors import UsageError
+from pocketune import UsageError
 
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from converter.support.errors import UsageError
+from pocketune import UsageError
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001

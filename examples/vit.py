@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-import jax_frontend
+import pocketune
 from examples.synthetic import clusters
 
 
@@ -58,7 +58,7 @@ def build(
     width: int = 192,
     heads: int = 3,
     seed: int = 0,
-) -> jax_frontend.Model:
+) -> pocketune.Model:
     """float32 [B, size, size, 3] -> logits [B, classes].
 
     Args:
@@ -78,7 +78,7 @@ def build(
         return net.apply({"params": params}, x)
 
     blocks = ["patches", *(f"layer_{i}" for i in range(layers)), "classifier"]
-    return jax_frontend.Model(vit, params, [image], blocks, frozen=_without_effect(layers))
+    return pocketune.Model(vit, params, [image], blocks, frozen=_without_effect(layers))
 
 
 def _without_effect(layers: int) -> list[str]:

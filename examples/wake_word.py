@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ai_edge_litert.interpreter import Interpreter
 
-import tflite_frontend
-from converter.support.litert import Interpreter
+import pocketune
 from examples.packages import resource
 from examples.spoken import RATE, say
 
@@ -38,14 +38,14 @@ OTHER_WORDS = (
 )
 
 
-def build(classes: int = 2) -> tflite_frontend.Model:
+def build(classes: int = 2) -> pocketune.TFLiteModel:
     """float32 [B, 76, 32, 1] -> other [B, 0] and the word [B, 1].
 
     Raises:
         UsageError: the package is not here yet.
     """
     path = resource(_PACKAGE, f"{_FOLDER}/embedding_model.tflite")
-    return tflite_frontend.Model(path, cut="conv2d_19", classes=classes)
+    return pocketune.TFLiteModel(path, cut="conv2d_19", classes=classes)
 
 
 def mel_spectrogram(samples: np.ndarray) -> np.ndarray:

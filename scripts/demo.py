@@ -24,6 +24,7 @@ from rich.table import Table
 import converter
 from examples import EXAMPLES
 from examples.digits import PEOPLE, Person
+from scripts.arguments import writable
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMES = ("full", "sparse", "head")
@@ -65,7 +66,7 @@ class Outcome:
 def main() -> None:
     """Runs the demo and prints its table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file too")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write the figures to a file too")
     parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "out" / "demo", help="where the files go")
     parser.add_argument(
         "--schemes", metavar="NAMES", default=",".join(SCHEMES), help="what is compared, as sparse,lora"

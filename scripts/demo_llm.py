@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -23,8 +24,10 @@ from rich.table import Table
 
 import converter
 from converter.runtime import TrainingSession, export_adapter, generate, rows_of_texts
-from converter.support.errors import UsageError
+from converter.support.errors import PocketuneError, UsageError
+from converter.support.extras import require
 from decoder_frontend import Model, Tokenizer
+from scripts.arguments import existing, writable
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / ".models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
@@ -67,12 +70,13 @@ def main() -> None:
     """Run the demo and print its table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--llm", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--glossary", type=Path, metavar="FILE", help="lines of your own, WORD: MEANING")
-    parser.add_argument("--model", type=Path, metavar="FILE.gguf", default=MODEL, help="another model")
+    parser.add_argument("--glossary", type=existing, metavar="FILE", help="lines of your own, WORD: MEANING")
+    parser.add_argument("--model", type=existing, metavar="FILE.gguf", default=MODEL, help="another model")
     parser.add_argument("--length", type=int, default=LENGTH, help="tokens of a row")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answers to a file too")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write the answers to a file too")
     parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "out" / "demo-llm", help="where the files go")
     given = parser.parse_args()
+    require("safetensors", "the adapter that this demo writes")
     glossary = GLOSSARY if given.glossary is None else read_glossary(given.glossary)
     given.out.mkdir(parents=True, exist_ok=True)
     program, tokenizer = built(given.model, given.length, given.out), Tokenizer(given.model)
@@ -194,4 +198,7 @@ def show(answers: list[Answer]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PocketuneError as error:
+        sys.exit(f"demo: {error}")

@@ -16,7 +16,7 @@ from converter.cli.samples import read_samples
 from converter.driver.options import Options
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.support.errors import UsageError, nearest
-from converter.support.extras import require
+from converter.support.extras import bringing, how_to_install, require
 from converter.training.losses import loss_from_table
 from converter.training.schemes import Channels, LoRA, UpdateScheme, update_scheme
 
@@ -50,7 +50,7 @@ class BuildJob:
     def model(self) -> Any:
         """Return the model: a path, or what the factory or the example builds. Runs the person's code."""
         if self.example is not None:
-            return self.example.build()
+            return _built(self.example)
         text = str(self.recipe.model)
         if text.startswith(APPLICATION):
             return _application(text.removeprefix(APPLICATION))
@@ -295,6 +295,20 @@ def _examples() -> tuple[Mapping[str, Example], str]:
             raise
         return {}, ""
     return EXAMPLES, DEFAULT
+
+
+def _built(example: Example) -> Any:
+    """Return an example's model. Raise UsageError where a library of an extra is missing."""
+    try:
+        return example.build()
+    except ModuleNotFoundError as error:
+        library = str(error.name).partition(".")[0]
+        extra = bringing(library)
+        if extra is None:
+            raise
+        raise UsageError(
+            f"the example {example.name} needs {library}: {how_to_install(extra)}", page="arguments"
+        ) from error
 
 
 def _targets(y: str | dict[str, str] | None, batch: int) -> TensorType | dict[str, TensorType] | None:

@@ -34,6 +34,11 @@ def how_to_install(extra: str) -> str:
     return f"pip install 'pocketune[{extra}]'"
 
 
+def bringing(library: str) -> str | None:
+    """Return the first extra that brings a library; None: none does."""
+    return next((extra for extra, libraries in EXTRAS.items() if library in libraries), None)
+
+
 def require(extra: str, what: str) -> None:
     """Raise UsageError where a library of an extra is not installed.
 

@@ -6,9 +6,10 @@ python -m scripts.app_assets.pages APK: names the native libraries that do not l
 from __future__ import annotations
 
 import struct
-import sys
 import zipfile
 from pathlib import Path
+
+from scripts.arguments import existing, parser
 
 PAGE = 16 << 10
 #: Of a file's entry in an APK: its fixed part, and where the lengths of name and extra field stand in it.
@@ -59,6 +60,8 @@ def misaligned(apk: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    bad = misaligned(Path(sys.argv[1]))
+    options = parser(__doc__)
+    options.add_argument("apk", type=existing, metavar="APK", help="the file to look at")
+    bad = misaligned(options.parse_args().apk)
     for name, alignment in bad.items():
         print(f"{name} is aligned to {alignment >> 10} KiB and does not load on phones with pages of 16 KiB")

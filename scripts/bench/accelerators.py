@@ -22,6 +22,7 @@ import converter
 from converter.runtime.engines import engine
 from converter.support.errors import PocketuneError, UsageError
 from examples import EXAMPLES
+from scripts.arguments import existing
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- measured: scripts/bench/accelerators.py -->", "<!-- end -->"
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--on", nargs="+", default=ENGINES, metavar="ENGINE")
     parser.add_argument("--schemes", nargs="+", default=SCHEMES, metavar="SCHEME")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accelerators.md")
+    parser.add_argument("--document", type=existing, default=ROOT / "docs" / "accelerators.md")
     arguments = parser.parse_args()
     table = MeasuredTable(arguments.document, BEGIN, END, HEAD, keys=2)
     for on in arguments.on:

@@ -29,6 +29,7 @@ from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
 from converter.support.collecting import give_back
+from scripts.arguments import writable
 
 #: Modules of PyTorch, by their names in torch_modules.py.
 OF_TORCH = ("mobilenet_v2", "resnet50", "encoder")
@@ -67,7 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--target", default="litert-2/x86-64", help="what the program is tuned for")
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
     parser.add_argument("--remark", default="", help="what a reader of the figures should know")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--json", type=writable, help="write all figures to this file")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""How well steps are foreseen on this machine from those of a few schemes: what `converter search --measure` does.
+"""How well steps are foreseen on this machine from those of a few schemes: what `pocketune search --measure` does.
 
     .venv/bin/python scripts/bench/clocked.py
     .venv/bin/python scripts/bench/clocked.py examples.imu:build examples.efficientnet_lite:build --drawn 6
@@ -20,7 +20,7 @@ import converter
 from converter.cli.resolve import job_of
 from converter.driver.models import import_model
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
-from converter.tools.search.clock import fitted, measured
+from converter.tools.search.clock import fitted
 from converter.tools.search.evaluator import Evaluator, SearchJournal
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import split
@@ -51,7 +51,7 @@ def _judged(model: str, drawn: int, table: str) -> Table:
     evaluator = Evaluator(Inline(_subject(source, options)), SearchJournal(None, {}))
     found = zip(COMPARED, evaluator.costs(COMPARED), strict=True)
     by_table = {name: each["costs"] for name, each in found if "costs" in each}
-    steps = measured(evaluator, [*by_table])
+    steps = evaluator.steps([*by_table])
     clock = fitted([*by_table.values()], steps)
     title = (
         f"{model}: factors {clock.products:.2f} of products, {clock.rest:.2f} of the rest; the steps fitted to, others"
@@ -60,7 +60,7 @@ def _judged(model: str, drawn: int, table: str) -> Table:
     others = _drawn(source, drawn)
     costs = [each["costs"] for each in evaluator.costs(others.values())]
     rows = [*zip(by_table, by_table.values(), steps, strict=True)]
-    rows += [*zip(others, costs, measured(evaluator, [*others.values()]), strict=True)]
+    rows += [*zip(others, costs, evaluator.steps(others.values()), strict=True)]
     for number, (name, cost, step) in enumerate(rows, 1):
         foreseen = clock.corrected(cost)["step_cost"]
         figures = (f"{each / 1e6:.3f}" for each in (cost["step_cost"], foreseen, step))

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from decoders import ROOT, SHAPES, environment
+from decoders import SHAPES, environment
+
+from scripts.arguments import parser
 
 TOKENS, STEPS = 256, 12
 RULES = {
@@ -82,9 +84,9 @@ def train(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        main()
-    else:
-        sys.path.insert(0, str(ROOT))
+    if len(sys.argv) == 4:  # a process of its own, for a part
         part, scheme, name = sys.argv[1:]
         build(scheme, Path(name)) if part == "build" else train(Path(name))
+    else:
+        parser(__doc__).parse_args()
+        main()

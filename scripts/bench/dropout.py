@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 import converter
 from converter.runtime import TrainingSession
+from scripts.arguments import parser
 
 KNOWN, HELD_OUT, EPOCHS, SEEDS = 900, 400, 10, range(3)
 UPDATES = {"both dense layers": {"*": 0, "net/dense*": 1}, "the last": "head"}
@@ -69,4 +70,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     main()

@@ -24,6 +24,7 @@ import converter
 import jax_frontend
 from converter.runtime import TrainingSession
 from examples import EXAMPLES, digits, imu, motions, writings
+from scripts.arguments import existing
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- measured: scripts/bench/float16_training.py -->", "<!-- end of training -->"
@@ -165,7 +166,7 @@ def main() -> None:
     parser.add_argument("--optimizers", nargs="+", default=list(RATES), choices=list(RATES))
     parser.add_argument("--on", default="hexagon:SM8650")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accelerators.md")
+    parser.add_argument("--document", type=existing, default=ROOT / "docs" / "accelerators.md")
     arguments = parser.parse_args()
     table = MeasuredTable(arguments.document, BEGIN, END, HEAD, keys=4)
     for name in arguments.only:

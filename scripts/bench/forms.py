@@ -26,6 +26,7 @@ from rich.table import Table
 from converter.tflite.targets import tables
 from converter.tflite.targets import target as find_target
 from converter.tools.measure import Case, built, cases, figures, fitted, measured_here, processor
+from scripts.arguments import writable
 
 
 def instructions(chosen: Sequence[Case], emulator: Emulator) -> list[tuple[Case, float]]:
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--cpu", default="cortex-a76", help="which arm64 core's kernels run")
     parser.add_argument("--builtin", action="store_true", help="without XNNPACK")
     parser.add_argument("--only", nargs="+", default=[""], help="forms whose name contains one of these")
-    parser.add_argument("--table", type=Path, help="write a target's table with the figures measured")
+    parser.add_argument("--table", type=writable, help="write a target's table with the figures measured")
     parser.add_argument(
         "--like",
         choices=[name for name, text in tables().items() if "like" not in tomllib.loads(text)],

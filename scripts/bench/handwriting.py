@@ -8,11 +8,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from examples.digits import PEOPLE, Person, load
+from scripts.arguments import parser, writable
 
 #: The people of the demo, and six others.
 WRITERS = (
@@ -28,10 +27,13 @@ WRITERS = (
 
 def main() -> None:
     """Writes the file."""
+    options = parser(__doc__)
+    options.add_argument("rows", type=writable, metavar="ROWS.npz", help="the file to write")
+    file = options.parse_args().rows
     images = load()[1]
     x = np.concatenate([writer.write(images.x) for writer in WRITERS])
     group = np.repeat(np.arange(len(WRITERS)), len(images.y))
-    np.savez(sys.argv[1], x=x, y=np.tile(images.y, len(WRITERS)), group=group)
+    np.savez(file, x=x, y=np.tile(images.y, len(WRITERS)), group=group)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from examples.digits import augmented, load
+from scripts.arguments import parser
 
 import keras  # isort: skip  after examples, which choose its backend
 from keras import layers
@@ -42,6 +42,10 @@ def bottlenecks() -> keras.Model:
 
 def main() -> None:
     """Trains both and writes them."""
+    options = parser(__doc__)
+    options.add_argument("folder", type=Path, metavar="FOLDER", help="where the two files go")
+    folder = options.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
     digits = augmented(load()[0], COPIES, NEGATIVES, 0)
     keras.utils.set_random_seed(0)
     for make in (mlp, bottlenecks):
@@ -50,7 +54,7 @@ def main() -> None:
         model.compile(keras.optimizers.Adam(LEARNING_RATE), loss)
         model.fit(digits.x, digits.y, batch_size=32, epochs=EPOCHS, verbose=0)
         model.compile()
-        model.save(Path(sys.argv[1]) / f"{model.name}.keras")
+        model.save(folder / f"{model.name}.keras")
 
 
 if __name__ == "__main__":

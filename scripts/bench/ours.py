@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import measured
 import numpy as np
 
+from scripts.arguments import existing
+
 if TYPE_CHECKING:
     from workloads import Workload
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Parse the arguments and print the JSON; a program that fails is a result with an `error`, not a crash."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="the program")
+    parser.add_argument("file", type=existing, help="the program")
     parser.add_argument("batch", type=Path, help=".npz with x and y")
     measured.add_arguments(parser)
     args = parser.parse_args()

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from scripts.arguments import existing
 from scripts.bench.decoders import environment, resident
 
 RANK, RATE = 8, 2e-4
@@ -38,7 +39,7 @@ Trainer = tuple[Callable[[np.ndarray], float], Callable[[np.ndarray], float]]
 def main() -> None:
     """Print one JSON object: what was measured of each form, and the ratios to the exact one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=existing)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--held-out", type=int, default=24, help="rows that are not trained on")

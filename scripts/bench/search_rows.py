@@ -1,4 +1,4 @@
-"""Rows to search with for nets that others have trained: `converter search examples.imu:build --data imu.npz ...`.
+"""Rows to search with for nets that others have trained: `pocketune search examples.imu:build --data imu.npz ...`.
 
     scripts/pretrained
     .venv/bin/python scripts/bench/search_rows.py imu imu.npz
@@ -12,12 +12,12 @@ about the arm in a way of their own, and `group` says whose each row is.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import numpy as np
 
 from examples import efficientnet_lite, imu, minilm, mnist, motions, sentiment
+from scripts.arguments import parser, writable
 
 #: Those who wear the watch.
 WEARERS = 24
@@ -71,7 +71,11 @@ ROWS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
 
 def main() -> None:
     """Writes the file."""
-    np.savez(sys.argv[2], **ROWS[sys.argv[1]]())  # type: ignore[arg-type]
+    options = parser(__doc__)
+    options.add_argument("what", choices=ROWS, help="whose rows")
+    options.add_argument("rows", type=writable, metavar="ROWS.npz", help="the file to write")
+    given = options.parse_args()
+    np.savez(given.rows, **ROWS[given.what]())  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

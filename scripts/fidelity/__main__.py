@@ -13,7 +13,6 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from converter.program.parameters import parameters_of
 from converter.support.errors import UnsupportedError
 from converter.tflite.targets import tables
 from converter.tflite.targets import target as target_of
+from scripts.arguments import writable
 from scripts.fidelity.runtimes import PYTHONS, Call, run
 from tests.models.test_training import BATCH, OPTIMIZERS, STEPS, deviation, expected, weights
 from tests.models.zoo import CASES
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--optimizer", action="append", choices=OPTIMIZERS)
     parser.add_argument("--target", action="append", choices=CPUS)
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--document", type=Path, help="write the table there as well")
+    parser.add_argument("--document", type=writable, help="write the table there as well")
     asked = parser.parse_args()
     found = list(rows(cases(asked.model or MODELS, asked.scheme, asked.optimizer, asked.target)))
     if asked.json:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from scripts.arguments import parser
 from scripts.maven.archives import aar, jar
 from scripts.maven.modules import ANDROID, Module, read
 
@@ -108,5 +108,8 @@ def _setting(gradle: str, name: str) -> str:
 
 
 if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("out", type=Path, metavar="OUT", help="the folder of the repository")
+    given = options.parse_args()
     for library in libraries():
-        write(Path(sys.argv[1]), library)
+        write(given.out, library)

@@ -10,6 +10,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.arguments import parser
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/layout.md"
 
@@ -68,4 +70,5 @@ def summary(path: Path) -> str:
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     PAGE.write_text(layout())

@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 
 from converter.program.manifest.schema import SCHEMA
+from scripts.arguments import parser
 from scripts.readers import kotlin, typescript
 
 ROOT = Path(__file__).parents[2]
@@ -45,13 +46,12 @@ def stale(schema: Any = SCHEMA, root: Path = ROOT) -> list[str]:
 
 def main() -> int:
     """Write all of them, or say which are not as they would be written."""
-    if sys.argv[1:] == ["--check"]:
+    options = parser(__doc__)
+    options.add_argument("--check", action="store_true", help="write nothing; fail where a file is another")
+    if options.parse_args().check:
         for path in (found := stale()):
             print(f"{path}: not what schema.toml says: run scripts/manifest")
         return 1 if found else 0
-    if sys.argv[1:]:
-        print(f"unknown argument {sys.argv[1]!r}: scripts/manifest [--check]", file=sys.stderr)
-        return 2
     for path, text in rendered():
         (ROOT / path).write_text(text)
     return 0

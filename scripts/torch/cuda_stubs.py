@@ -9,6 +9,7 @@ is called. Without a GPU none is.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sysconfig
@@ -102,4 +103,5 @@ def _compile(file: Path, symbols: Iterable[tuple[str, str]]) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

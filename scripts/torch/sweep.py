@@ -24,6 +24,7 @@ import torch
 
 import pocketune
 from converter.support.errors import PocketuneError
+from scripts.arguments import parser
 from scripts.torch.steps import Task, by_program, by_torch, doubled, faults, flipped
 
 STEPS = 10
@@ -113,10 +114,12 @@ def _wrong(module: Any, task: Task, scheme: str, train: bool, optimizer: Any) ->
 
 def main(arguments: list[str]) -> int:
     """Run the nets of a library; the exit status says whether all of them pass."""
-    library, *chosen = arguments or [""]
-    ways: list[str] = []
-    if chosen and chosen[0] == "--ways":
-        ways, chosen = chosen[1].split(","), chosen[2:]
+    options = parser(__doc__)
+    options.add_argument("library", choices=("torchvision", "timm", "transformers", "own", "others"))
+    options.add_argument("--ways", type=lambda text: text.split(","), default=[], help="schemes and optimizers")
+    options.add_argument("names", nargs="*", metavar="NAME", help="these nets alone")
+    given = options.parse_args(arguments)
+    library, ways, chosen = given.library, given.ways, given.names
     try:
         nets: dict[str, Callable[[], tuple[torch.nn.Module, Task]]] = importlib.import_module(
             f"scripts.torch.nets.{library}"

@@ -2,10 +2,11 @@
 
 import re
 
-import converter
+import pocketune
 from tests.tree import ROOT
 
 
 def test_the_reference_has_each_name_of_the_package() -> None:
-    listed = re.findall(r"^::: converter\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(converter.__all__)
+    listed = re.findall(r"^::: pocketune\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    modules = {"losses", "runtime"}  # the reference has the second one whole
+    assert sorted(listed) == sorted(set(pocketune.__all__) - set(pocketune.runtime.__all__) - modules)

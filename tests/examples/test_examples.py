@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import converter
+from converter.cli.recipe import Recipe
+from converter.cli.resolve import resolve
 from converter.driver.models import import_model
 from converter.ir import evaluate
 from converter.support.errors import UsageError
@@ -150,7 +152,7 @@ def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "examples.flax_cnn", raising=False)
     monkeypatch.setitem(sys.modules, "flax", None)
     with pytest.raises(UsageError, match=r"the example flax-cnn needs flax: pip install 'pocketune\[flax\]'"):
-        EXAMPLES["flax-cnn"].build()
+        resolve(Recipe(model="flax-cnn")).model()
 
 
 # -- digits ------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from judge import Judge
 from personal import PERSONAL
 from tasks import PRETRAINED
 
+from scripts.arguments import writable
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -31,9 +33,9 @@ def main() -> None:
     tasks = {task.name: task for task in (*PRETRAINED, *PERSONAL)}
     parser.add_argument("--task", action="append", choices=tasks, help="only that one; repeat it for more")
     parser.add_argument(
-        "--journal", type=Path, default=ROOT / "out" / "accuracy.jsonl", help="what was found, line by line"
+        "--journal", type=writable, default=ROOT / "out" / "accuracy.jsonl", help="what was found, line by line"
     )
-    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accuracy.md")
+    parser.add_argument("--document", type=writable, default=ROOT / "docs" / "accuracy.md")
     arguments = parser.parse_args()
     journal = Journal(arguments.journal)
     found = sections(arguments.document.read_text()) if arguments.task else {}

@@ -35,6 +35,7 @@ from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
 from converter.tools.measure import built, gemm
+from scripts.arguments import writable
 
 #: What a program is tuned for that the library runs.
 TARGETS = {"litert": "litert-2", "android": "tflite-2.16"}
@@ -65,7 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--operators", action="store_true", help="each operator alone as well, summed up by kind")
     parser.add_argument("--cpu", default="cortex-a76", help="which core's kernels run")
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--json", type=writable, help="write all figures to this file")
     return parser.parse_args()
 
 

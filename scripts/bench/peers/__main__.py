@@ -33,6 +33,8 @@ from rich.console import Console
 from task import Task
 from workloads import SCHEMES, SMALL, WORKLOADS, Workload, workload
 
+from scripts.arguments import writable
+
 OURS = Path(__file__).resolve().parents[1] / "ours.py"
 
 note = Console(stderr=True, highlight=False)
@@ -79,7 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
     parser.add_argument("--here", action="store_true", help="run all peers in this environment instead of their own")
     parser.add_argument("--remark", default="", help="what a reader of the figures should know")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--json", type=writable, help="write all figures to this file")
     return parser.parse_args()
 
 

@@ -25,6 +25,8 @@ from ours import built, model_flops
 from tables import show_rows
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
+from scripts.arguments import writable
+
 #: Operators below this share of a step are not named.
 _LEAST = 0.03
 TARGET = "litert-2/x86-64"
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=SCHEMES)
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--json", type=writable, help="write all figures to this file")
     args = parser.parse_args()
     measured.pin(1)
     result: dict[str, Any] = {"kind": "operators", "machine": machine(), "threads": 1, "target": TARGET}

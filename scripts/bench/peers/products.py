@@ -32,6 +32,8 @@ from ours import built
 from tables import show_rows
 from workloads import SMALL, WORKLOADS, workload
 
+from scripts.arguments import writable
+
 #: Products that are looked at one by one.
 _MOST = 9
 TARGET = "litert-2/x86-64"
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=("W1", "W3", "W4"))
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--json", type=writable, help="write all figures to this file")
     args = parser.parse_args()
     measured.pin(1)
     result: dict[str, Any] = {"kind": "products", "machine": machine(), "threads": 1, "target": TARGET}

@@ -17,6 +17,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from scripts.arguments import existing, writable
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 DOCUMENT = HERE.parents[2] / "docs" / "performance.md"
@@ -26,8 +28,8 @@ KINDS = ("peers", "growth", "operators", "products", "arm64", "building")
 def main() -> None:
     """Reads the results and writes the document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="*", help="what --json wrote, if not there")
-    parser.add_argument("--output", type=Path, default=DOCUMENT)
+    parser.add_argument("files", type=existing, nargs="*", help="what --json wrote, if not there")
+    parser.add_argument("--output", type=writable, default=DOCUMENT)
     args = parser.parse_args()
     files = args.files or sorted(RESULTS.glob("*.json"), key=lambda file: file.stem)
     results = [json.loads(file.read_text()) for file in files]

@@ -23,6 +23,7 @@ from runs import inference, step
 
 import pocketune
 import tflite_frontend
+from scripts.arguments import existing
 
 CLASSES = 5
 
@@ -30,7 +31,7 @@ CLASSES = 5
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("files", nargs="*", type=existing)
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=30)
     args = parser.parse_args()

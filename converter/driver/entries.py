@@ -79,6 +79,7 @@ def low_rank(
             scale=one.scale,
             trains_a=one.a.name in tensors,
             magnitude=None if one.magnitude is None else one.magnitude.name,
+            dropout=one.dropout,
         )
         for one in found
     ]

@@ -33,6 +33,7 @@ class LowRank:
         scale: what A B is multiplied by.
         trains_a: whether A is a tensor of the state; else it stays as it was drawn, an entry of the metadata.
         magnitude: name of the lengths of the columns, [outputs], where they train.
+        dropout: how likely an input of A is zero in a step.
     """
 
     weight: str
@@ -45,6 +46,7 @@ class LowRank:
     scale: float
     trains_a: bool
     magnitude: str | None
+    dropout: float = 0.0
 
 
 @dataclass(frozen=True)

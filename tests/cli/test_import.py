@@ -12,6 +12,7 @@ from converter.runtime import TrainingSession
 from tests.cli.conftest import FACTORIES, Run
 from tests.cli.factories import good
 
+CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "target_modules": ["layers.0.w"]}
 RULES = "'layers/[01]/w' = {lora = 2, alpha = 6}"
 
 
@@ -24,14 +25,14 @@ def test_an_adapter_becomes_a_state(run: Run, tmp_path: Path) -> None:
     (tmp_path / "adapter").mkdir()
     factors = {f"base_model.model.layers.0.w.lora_{which}.weight": array for which, array in (("A", a), ("B", b))}
     save_file(factors, tmp_path / "adapter/adapter_model.safetensors")
-    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 3}))
+    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps(CONFIG))
     done = run("import", "m.tflite", "adapter", "--out", "theirs.state")
     assert (done.code, done.out.splitlines()[1:]) == (
         0,
         ["1 weight without an adapter in adapter, as they were built:", "  layers/1/w"],
     )
     merged = good()
-    merged.params["layers"][0]["w"] = layers[0]["w"] + 1.5 * (b @ a).T
+    merged.params["layers"][0]["w"] = layers[0]["w"] + 3 * (b @ a).T
     x = rng.normal(size=(2, inputs)).astype("f")
     with TrainingSession(tmp_path / "m.tflite") as session:
         before = session.infer(x)

@@ -142,7 +142,7 @@ def write(
     return dict(arrays)
 
 
-def write_small_model(path: Path) -> None:
+def write_small_model(path: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write a random decoder that spells letter by letter, knows one word, and has a chat template."""
     words = ["Ġ", "Ċ", *map(chr, range(33, 126)), "zo"]
     texts = {
@@ -153,6 +153,7 @@ def write_small_model(path: Path) -> None:
         "tokenizer.ggml.merges": ["z o"],
         "tokenizer.chat_template": "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>{% endif %}",
+        **(more or {}),
     }
     entries = metadata("qwen2", context_length=128, feed_forward_length=512)
     write(path, "qwen2", entries, weights("qwen2", entries, len(words) + 2), texts=texts)

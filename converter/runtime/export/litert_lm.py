@@ -11,7 +11,7 @@ import numpy as np
 from converter.program.adapters import factors, read_adapters
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER, VERSION, generated
 from converter.runtime.export.export import State, state_tensors
-from converter.runtime.export.peft import ProgramPath, module_of, opened
+from converter.runtime.export.low_rank import ProgramPath, module_of, opened
 from converter.support.errors import UsageError
 from converter.support.files import write_atomically
 

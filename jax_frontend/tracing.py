@@ -13,6 +13,7 @@ import numpy as np
 from converter.ir import Graph, LazyArray, Parameter, TensorType, Value, described, nested, ops, verify
 from converter.ir.folding import FoldingBuilder
 from converter.support.errors import UsageError
+from converter.support.notes import Note
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import HALVES, ir_type, narrow
 from jax_frontend.findings import Findings
@@ -23,6 +24,12 @@ from jax_frontend.origins import Site
 from jax_frontend.rules.random import RAW_BITS
 from jax_frontend.table import RULES
 from jax_frontend.unsupported import NotImportable, Problems
+
+#: Of a dict that is not in the order of its keys.
+_SORTED = (
+    "{} come in a dict, which JAX orders by its keys: so do lists of losses and targets go, and what infer gives. Name "
+    "them, loss={{...}}, or return a tuple"
+)
 
 
 def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
@@ -54,9 +61,14 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     importer.problems.halves.update({name: dtype for name, dtype in types.items() if dtype in HALVES})
     fixed = untrained(model, params, list(arrays))
 
+    orders: dict[str, None] = {}
+
     def call(parameters: dict[str, Any], *inputs: Any) -> Any:
         filled = [parameters.get(name, leaf) for name, leaf in leaves.items()]
-        return apply(jax.tree_util.tree_unflatten(treedef, filled), *inputs)
+        made = apply(jax.tree_util.tree_unflatten(treedef, filled), *inputs)
+        if type(made) is dict and list(made) != sorted(made):
+            orders[", ".join(map(str, made))] = None
+        return made
 
     given = {
         name: jax.ShapeDtypeStruct(np.shape(leaves[name]), getattr(leaves[name], "dtype", np.float32))
@@ -65,6 +77,7 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     specs = [jax.ShapeDtypeStruct((batch, *spec.shape[1:]), spec.dtype) for spec in model.inputs]
     with _explained(model, specs):
         closed, result = jax.make_jaxpr(call, return_shape=True)(given, *specs)
+    findings.notes.extend(Note("outputs", "sorted", _SORTED.format(order)) for order in orders)
     if not closed.out_avals:
         raise UsageError(f"{model.name} returns nothing: apply(params, *inputs) must return its outputs", page="models")
     weights: dict[str, Value] = {}

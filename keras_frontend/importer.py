@@ -156,6 +156,9 @@ def import_live(
     if len(graph.inputs) > 1:
         for value, name in zip(graph.inputs, input_names(model), strict=True):
             value.name = name
+        if _is_functional(model) and isinstance(model.input, Mapping):  # Keras sorts them; lists go as it was declared
+            declared = {key: place for place, key in enumerate(model.input)}
+            graph.inputs.sort(key=lambda value: declared.get(value.name, len(declared)))
     if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]

@@ -7,6 +7,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
@@ -89,15 +90,18 @@ def inference(module: Any) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """While it lasts, torch's own advice about exports is not shown."""
+    """While it lasts, torch's own advice about exports is not shown, nor graphs that it prints before it raises."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
+    names = vars(import_module("torch.export._trace"))
+    names["print"] = lambda *_, **__: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        names.pop("print", None)
         logger.setLevel(level)
 
 

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from torch_frontend.places import place_in
+from torch_frontend.replaced import REPLACED
 
 _TENSOR: Any = torch.Tensor
 _HOOKS = (_TENSOR.register_hook, _TENSOR.register_post_accumulate_grad_hook)
@@ -130,7 +131,7 @@ class _Mode(TorchFunctionMode):
             raise NotTraceableError(
                 "a derivative that is taken in forward. Write the derivative out, or compute it outside of the module"
             )
-        return func(*args, **(kwargs or {}))
+        return REPLACED.get(func, func)(*args, **(kwargs or {}))
 
 
 def _enter(self: Any) -> None:

@@ -23,6 +23,7 @@ from torch_frontend.rules import (
     elementwise,
     indexing,
     linear,
+    losses,
     normalization,
     pooling,
     recurrent,
@@ -33,7 +34,7 @@ from torch_frontend.tensors import check_range, said_of_types, to_numpy, type_of
 
 RULES = collect(
     *(activations.rule, attention.rule, convolution.rule, elementwise.rule, indexing.rule, linear.rule),
-    *(normalization.rule, pooling.rule, recurrent.rule, reductions.rule, shapes.rule),
+    *(losses.rule, normalization.rule, pooling.rule, recurrent.rule, reductions.rule, shapes.rule),
 )
 
 _RANDOM = "random numbers"

@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
-from types import CellType
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import torch
 from torch.nn import functional
 
 from converter.ir import INT32, Builder, Graph, TensorType, Value
-from converter.passes.idioms import with_idioms
-from converter.program.manifest import TARGET, TargetLabels
+from converter.program.manifest import TARGET
 from converter.support.errors import UsageError
-from converter.support.libraries import is_defined_in, loaded
+from converter.support.libraries import is_defined_in
 from converter.training.losses import Loss, named_loss
 from converter.training.losses.own_loss import target_types
 from jax_frontend import trace_function
-from jax_frontend.unsupported import Problems
-from torch_frontend.exporting import lowered, quiet
-from torch_frontend.findings import Findings
-from torch_frontend.guards import guarded
-from torch_frontend.interpreter import RULES, Interpreter
-from torch_frontend.program import user_inputs, user_outputs
-from torch_frontend.writes import check_writes
+from torch_frontend.calling import Convention, named_targets
+from torch_frontend.class_losses import by_class, cross_entropy
+from torch_frontend.loss_graphs import own_loss, traced_loss
 
-#: What PyTorch leaves out where nothing else is said; few labels of pictures have it, those of words do.
-_IGNORED = -100
-#: Losses whose targets are classes along the second axis of the output; of pairs of outputs; of none.
+#: Losses whose targets are classes along the second axis of the output, and whose targets are a number of each row.
 _OF_CLASSES = ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss")
 _OF_PAIRS = ("CosineEmbeddingLoss", "MarginRankingLoss")
-_OF_OUTPUTS = ("TripletMarginLoss", "TripletMarginWithDistanceLoss")
+#: Losses of several outputs: what these are, in the order of the loss' own arguments.
+_SEVERAL: dict[str, tuple[str, ...]] = {
+    "CosineEmbeddingLoss": ("x1", "x2"),
+    "GaussianNLLLoss": ("mean", "variance"),
+    "MarginRankingLoss": ("x1", "x2"),
+    "TripletMarginLoss": ("anchor", "positive", "negative"),
+    "TripletMarginWithDistanceLoss": ("anchor", "positive", "negative"),
+}
 #: Functions that take a mean where nothing else is said, and the modules that do the same.
-_MODULES: dict[Any, Callable[[], torch.nn.Module]] = {
+_MODULES: dict[Any, Callable[..., torch.nn.Module]] = {
     functional.binary_cross_entropy: torch.nn.BCELoss,
     functional.binary_cross_entropy_with_logits: torch.nn.BCEWithLogitsLoss,
     functional.cosine_embedding_loss: torch.nn.CosineEmbeddingLoss,
     functional.cross_entropy: torch.nn.CrossEntropyLoss,
+    functional.ctc_loss: torch.nn.CTCLoss,
+    functional.gaussian_nll_loss: torch.nn.GaussianNLLLoss,
     functional.hinge_embedding_loss: torch.nn.HingeEmbeddingLoss,
     functional.huber_loss: torch.nn.HuberLoss,
     functional.kl_div: torch.nn.KLDivLoss,
@@ -50,44 +51,20 @@ _MODULES: dict[Any, Callable[[], torch.nn.Module]] = {
     functional.margin_ranking_loss: torch.nn.MarginRankingLoss,
     functional.mse_loss: torch.nn.MSELoss,
     functional.multi_margin_loss: torch.nn.MultiMarginLoss,
+    functional.multilabel_margin_loss: torch.nn.MultiLabelMarginLoss,
     functional.multilabel_soft_margin_loss: torch.nn.MultiLabelSoftMarginLoss,
     functional.nll_loss: torch.nn.NLLLoss,
     functional.poisson_nll_loss: torch.nn.PoissonNLLLoss,
     functional.smooth_l1_loss: torch.nn.SmoothL1Loss,
     functional.soft_margin_loss: torch.nn.SoftMarginLoss,
     functional.triplet_margin_loss: torch.nn.TripletMarginLoss,
+    functional.triplet_margin_with_distance_loss: torch.nn.TripletMarginWithDistanceLoss,
 }
-_ADVICE = "Write it as a function (outputs, targets) of tensors that gives the loss of each row"
-
-
-def is_loss(candidate: Any) -> bool:
-    """Return whether something is a loss of PyTorch: a module, a function of torch, or one that calls these."""
-    if isinstance(candidate, torch.nn.Module):
-        return True
-    if is_defined_in(candidate, torch):
-        return True
-    return any(_is_of_torch(value) for value in _named(candidate, set()))
-
-
-def _named(function: Any, seen: set[Any]) -> Iterator[Any]:
-    """All that the code of a function names, and that of the functions that it names."""
-    if not inspect.isfunction(function) or function in seen:
-        return
-    seen.add(function)
-    known = function.__globals__
-    closed = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    for value in [*(known[name] for name in function.__code__.co_names if name in known), *closed]:
-        yield value
-        yield from _named(value, seen)
-
-
-def _is_of_torch(value: Any) -> bool:
-    kind = getattr(value, "__self__", value)  # of the method `apply` of one
-    if isinstance(kind, type) and issubclass(kind, torch.autograd.Function | torch.nn.Module):
-        return True
-    if inspect.ismodule(value):
-        return loaded(value.__name__.partition(".")[0]) is torch
-    return is_defined_in(value if getattr(value, "__module__", None) else type(value), torch)
+_NO_CTC = (
+    "the loss CTCLoss takes the lengths of each row apart, which a step is not given: use loss='ctc' with "
+    "y=jax.ShapeDtypeStruct((1, 20), 'int32') on logits [rows, time, classes], the blank as class 0; shorter labels "
+    "are filled with 0"
+)
 
 
 def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any = None) -> Loss:
@@ -100,26 +77,15 @@ def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any = None) -> Los
 
     Raises:
         UsageError: it cannot be traced, or gives no number for each row.
+        UnsupportedError: it uses what cannot be compiled.
     """
-    loss = _MODULES[loss]() if inspect.isroutine(loss) and loss in _MODULES else loss
-    types = [value.type for value in outputs.values()]
-    y = _usual_targets(loss, types[0]) if targets is None else _said(target_types(targets, types[0].shape[:1]))
+    loss = _object_of(loss)
+    types = {name: value.type for name, value in outputs.items()}
+    first = next(iter(types.values()))
+    said = None if targets is None else target_types(targets, first.shape[:1])
     if not isinstance(loss, torch.nn.Module):
-        return _traced(loss, _name(loss), types, y, ())
-    return _of_module(loss, types, y)
-
-
-def _said(targets: Any) -> dict[str, TensorType]:
-    """What the person says of y, by the names of the inputs."""
-    if isinstance(targets, tuple):
-        targets = {str(i): kind for i, kind in enumerate(targets)}
-    if isinstance(targets, dict):
-        return {f"{TARGET}/{name}": kind for name, kind in targets.items()}
-    return {TARGET: targets}
-
-
-def _of_module(loss: Any, types: list[TensorType], y: dict[str, TensorType]) -> Loss:
-    kind, reduction = type(loss).__name__, getattr(loss, "reduction", "mean")
+        return own_loss(loss, types, said)
+    kind = type(loss).__name__
     if trained := [name for name, p in loss.named_parameters() if p.requires_grad]:
         raise UsageError(
             f"the loss {kind} has parameters of its own ({', '.join(trained)}), which a step would not train: let the "
@@ -127,23 +93,70 @@ def _of_module(loss: Any, types: list[TensorType], y: dict[str, TensorType]) -> 
             page="losses",
         )
     if not is_defined_in(type(loss), torch):
-        return _traced(loss, kind, types, y, ())
+        return own_loss(loss, types, said)
+    y = _usual_targets(loss, first) if said is None else named_targets(said, list(types))
+    return _of_module(loss, kind, types, y)
+
+
+def _object_of(loss: Any) -> Any:
+    """The module of torch.nn that a function of torch.nn.functional is, with its options; others as they are."""
+    if isinstance(loss, type):
+        raise UsageError(
+            f"the loss is the class {loss.__name__}, not a loss: make one of it, {loss.__name__}()", page="losses"
+        )
+    options: dict[str, Any] = {}
+    if isinstance(loss, partial) and not loss.args and inspect.isroutine(loss.func) and loss.func in _MODULES:
+        loss, options = loss.func, dict(loss.keywords)
+    return _MODULES[loss](**options) if inspect.isroutine(loss) and loss in _MODULES else loss
+
+
+def _of_module(loss: Any, kind: str, types: Mapping[str, TensorType], y: dict[str, TensorType]) -> Loss:
+    """A loss of torch.nn."""
+    if kind == "CTCLoss":
+        raise UsageError(_NO_CTC, page="losses")
+    _check_outputs(kind, types)
+    reduction = getattr(loss, "reduction", "mean")
     if reduction == "none":
         raise UsageError(
             f"the loss {kind} has reduction='none': a step takes the mean ('mean') or the sum ('sum') of it",
             page="losses",
         )
-    known = _known(loss, kind, types, y)
-    if known is not None:
-        return replace(known, summed=reduction == "sum")
+    first, named = next(iter(types.values())), _known(loss, kind, list(types.values()), y)
+    if named is not None:
+        return replace(named, summed=reduction == "sum")
     alone = copy.deepcopy(loss)
     if hasattr(alone, "reduction"):
         alone.reduction = "none"
-    axes = tuple(range(1, len(types[0].shape))) if reduction == "batchmean" else ()
-    made = _traced(alone, kind, types, y, axes)
+    axes = tuple(range(1, len(first.shape))) if reduction == "batchmean" else ()
+    made = traced_loss(_in_order(alone, kind), kind, types, Convention("", list(types), y, False), axes)
     if reduction == "sum":
-        made = _summed(made, types[0])
-    return _by_class(made, loss, types[0], y) if kind in _OF_CLASSES[:2] else made
+        made = _summed(made, first)
+    return by_class(made, loss, first, y) if kind in _OF_CLASSES[:2] else made
+
+
+def _check_outputs(kind: str, types: Mapping[str, TensorType]) -> None:
+    """Raises UsageError where a loss of torch.nn compares another number of outputs than the module has."""
+    wanted = _SEVERAL.get(kind, ("output",))
+    if len(types) == len(wanted):
+        return
+    if len(wanted) == 1:
+        names = ", ".join(f"{name!r}: ..." for name in types)
+        raise UsageError(
+            f"the loss {kind} takes one output and the module has {len(types)}: name one for each output, "
+            f"loss={{{names}}} (None for an output that has none), keep one (outputs=), or pass a function "
+            "(outputs, y) of all",
+            page="losses",
+        )
+    raise UsageError(
+        f"the loss {kind} takes {len(wanted)} outputs of the module ({', '.join(wanted)}), and it has {len(types)}: "
+        "let it return a tuple of them in this order",
+        page="losses",
+    )
+
+
+def _in_order(loss: Any, kind: str) -> Any:
+    """A loss of torch.nn as a function of the outputs followed by the targets."""
+    return (lambda mean, variance, y: loss(mean, y, variance)) if kind == "GaussianNLLLoss" else loss
 
 
 def _known(loss: Any, kind: str, types: list[TensorType], y: dict[str, TensorType]) -> Loss | None:
@@ -153,11 +166,7 @@ def _known(loss: Any, kind: str, types: list[TensorType], y: dict[str, TensorTyp
     output, target = types[0], y[TARGET]
     plain = getattr(loss, "weight", None) is None and getattr(loss, "pos_weight", None) is None
     if kind == "CrossEntropyLoss" and plain and len(output.shape) == 2:
-        smoothing = {"label_smoothing": loss.label_smoothing} if loss.label_smoothing else {}
-        if target == output:
-            return replace(named_loss("categorical_crossentropy", **smoothing), needs_logits=True)
-        ignored = {} if loss.ignore_index == _IGNORED else {"ignore": loss.ignore_index}
-        return replace(named_loss("sparse_categorical_crossentropy", **smoothing, **ignored), needs_logits=True)
+        return cross_entropy(loss, target == output)
     if target != output or loss.reduction == "sum":  # which is of all its numbers, here of the means of places
         return None
     if kind == "BCEWithLogitsLoss" and plain:
@@ -170,68 +179,13 @@ def _known(loss: Any, kind: str, types: list[TensorType], y: dict[str, TensorTyp
 def _usual_targets(loss: Any, output: TensorType) -> dict[str, TensorType]:
     """What y is where nothing is said: classes, numbers of rows, or like the output."""
     kind = type(loss).__name__
-    if kind in _OF_OUTPUTS:
+    if len(_SEVERAL.get(kind, ())) == 3:
         return {}
     if kind in _OF_CLASSES:
         return {TARGET: TensorType((*output.shape[:1], *output.shape[2:]), INT32)}
+    if kind == "MultiLabelMarginLoss":
+        return {TARGET: TensorType(output.shape, INT32)}
     return {TARGET: TensorType(output.shape[:1]) if kind in _OF_PAIRS else output}
-
-
-def _traced(
-    loss: Callable[..., Any], name: str, types: list[TensorType], y: dict[str, TensorType], summed: tuple[int, ...]
-) -> Loss:
-    """A loss by its own code, of each row or of a row and place; `summed` are axes that it adds up."""
-    graph = _graph_of(loss, name, [*types, *y.values()], summed)
-    (result,) = graph.outputs.values()
-    if result.shape[:1] != types[0].shape[:1]:
-        raise UsageError(
-            f"the loss {name} must return one number for each row, shape [batch]; it returns {list(result.shape)}. "
-            "Leave out the mean over the rows (reduction='none'), which the step takes",
-            page="losses",
-        )
-
-    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
-        (made,) = b.inline(graph, [*outputs, *targets]).values()
-        return made
-
-    return Loss(name, lambda outputs: dict(y), emit)
-
-
-def _graph_of(loss: Callable[..., Any], name: str, types: Sequence[TensorType], summed: tuple[int, ...]) -> Graph:
-    class Called(torch.nn.Module):
-        def forward(self, *tensors: Any) -> Any:
-            return loss(*tensors)
-
-    def sample(type: TensorType) -> torch.Tensor:
-        return torch.zeros(type.shape, dtype=torch.int64 if type.dtype.kind == "i" else torch.float32)
-
-    try:
-        with quiet(), guarded() as guard:
-            exported = torch.export.export(Called(), tuple(map(sample, types)), strict=False)
-        guard.check()
-    except Exception as error:
-        said = " ".join(str(error).split())[:300]
-        raise UsageError(f"the loss {name} cannot be traced: {said}. {_ADVICE}", page="losses") from error
-    problems = Problems()
-    check_writes(exported, problems)
-    problems.check()
-    program = lowered(exported, list(RULES))
-    interpreter = Interpreter(program, Findings())
-    signature = program.graph_signature
-    held = {**program.constants, **program.state_dict}
-    places = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    known = {place: held[target].detach() for place, target in places.items()}
-    known |= {p: program.constants[t] for p, t in signature.inputs_to_lifted_tensor_constants.items()}
-    inputs = user_inputs(program)
-
-    def function(*arrays: Any) -> Any:
-        made = interpreter.run({**known, **{n.name: a for n, a in zip(inputs, arrays, strict=True)}})
-        result = user_outputs(program, made)
-        return jnp.sum(result, summed) if summed else result
-
-    graph = trace_function(function, list(types))
-    interpreter.problems.check()
-    return with_idioms(graph)
 
 
 def _summed(loss: Loss, output: TensorType) -> Loss:
@@ -248,38 +202,3 @@ def _summed(loss: Loss, output: TensorType) -> Loss:
 def _sum_of_rows(type: TensorType, places: float) -> Graph:
     axes = tuple(range(1, len(type.shape)))
     return trace_function(lambda v: (jnp.sum(v, axes) if axes else v) / places, [type])
-
-
-def _by_class(loss: Loss, module: Any, output: TensorType, y: dict[str, TensorType]) -> Loss:
-    """Cross entropy of classes: the mean is by the weights of the classes, without the labels to ignore."""
-    (target,) = y.values()
-    classes, ignored = output.shape[1], int(module.ignore_index)
-    if target.dtype.kind == "f":
-        return loss
-    given = getattr(module, "weight", None)
-    weights = np.ones(classes, np.float32) if given is None else given.detach().numpy().astype(np.float32)
-
-    def weight_of(labels: Any) -> Any:
-        known = jnp.take(weights, labels, mode="clip") if given is not None else jnp.ones(labels.shape, jnp.float32)
-        return jnp.where(labels == ignored, 0.0, known)
-
-    marks = trace_function(weight_of, [target])
-    apart = trace_function(lambda values, mark: values / jnp.where(mark > 0, mark, 1.0), [TensorType(target.shape)] * 2)
-    emit = loss.per_example
-
-    def places(b: Builder, labels: Value) -> Value:
-        return b.inline(marks, [labels])["output"]
-
-    def per_example(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
-        values = emit(b, outputs, targets)
-        return b.inline(apart, [values, places(b, targets[0])])["output"] if given is not None else values
-
-    labels = {TARGET: TargetLabels(classes, False, ignored)}
-    if loss.summed:
-        return replace(loss, labels=lambda outputs: labels)
-    return replace(loss, per_example=per_example, places=places, labels=lambda outputs: labels)
-
-
-def _name(loss: Any) -> str:
-    name = getattr(loss, "__name__", type(loss).__name__)
-    return "loss" if name == "<lambda>" else str(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -108,10 +109,13 @@ def user_outputs(program: torch.export.ExportedProgram, values: Sequence[Any]) -
 
 
 def _plain(tree: Any) -> Any:
-    """Dicts and lists in place of what a library calls its outputs; what is no tensor is gone."""
+    """Dicts and lists in place of what a library calls its outputs; what is no tensor is gone.
+
+    The dicts are ordered ones, whose order JAX keeps: that of the keys as the module returns them.
+    """
     if isinstance(tree, Mapping):
         parts = {str(key): _plain(value) for key, value in tree.items()}
-        return {key: value for key, value in parts.items() if value is not None}
+        return OrderedDict((key, value) for key, value in parts.items() if value is not None)
     if isinstance(tree, list | tuple):
         if hasattr(tree, "_fields"):
             return _plain(dict(zip(tree._fields, tree, strict=True)))
@@ -137,4 +141,4 @@ def chosen(outputs: Any, names: Sequence[str] | None, model: str) -> Any:
             raise UsageError(
                 f"{model} has no output {name!r}.{nearest(name, named)} It has {', '.join(named)}", page="pytorch"
             )
-    return named[names[0]] if len(names) == 1 else {name: named[name] for name in names}
+    return named[names[0]] if len(names) == 1 else OrderedDict((name, named[name]) for name in names)

@@ -18,7 +18,9 @@ from converter.training.losses import JointLoss, Loss, labels_of, named_loss
 from converter.training.losses.own_loss import own_loss, target_types
 
 
-def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = None) -> Loss | JointLoss:
+def import_loss(
+    loss: Any, forward: Graph, targets: Any = None, weights: Any = None, of_torch: bool = False
+) -> Loss | JointLoss:
     """Return what training minimizes: a loss, or one for each output.
 
     Args:
@@ -28,6 +30,7 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
         targets: what one row of the targets is, for functions, else as the first output that these read; a dict or
             tuple of several; for losses by output a dict by output.
         weights: what each of the losses by output is multiplied by, in the same form.
+        of_torch: whether the model is a PyTorch module: functions that name no library are of its tensors then.
 
     Raises:
         UsageError: an unknown name or output, or a function that does not return one number per example.
@@ -37,12 +40,14 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
     if not isinstance(loss, Mapping | list | tuple):
         if weights is not None:
             raise UsageError("loss_weights is for losses by output: pass loss={'<output>': ...} as well", page="models")
-        return _one_loss(loss, dict(forward.outputs), targets)
+        return _one_loss(loss, dict(forward.outputs), targets, of_torch)
     parts = {name: part for name, part in _by_output("loss", loss, forward).items() if part is not None}
     if not parts:
         raise UsageError("loss: every output has None, there is nothing to train for", page="models")
     kinds = {} if targets is None else _by_output("y", targets, forward)
-    joint = {name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name)) for name, part in parts.items()}
+    joint = {
+        name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name), of_torch) for name, part in parts.items()
+    }
     return JointLoss(joint) if weights is None else JointLoss(joint).weighed(_factors(weights, forward))
 
 
@@ -96,7 +101,7 @@ def _factors(weights: Any, forward: Graph) -> dict[str, float]:
     return {name: float(factor) for name, factor in factors.items()}
 
 
-def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
+def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any, of_torch: bool = False) -> Loss:
     if loss == "ctc":
         return _ctc(outputs, targets)
     if isinstance(loss, str | Loss):
@@ -108,7 +113,7 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
         from keras_frontend.compiled import loss_of
 
         return loss_of(loss)
-    if is_torch_loss(loss):
+    if is_torch_loss(loss, of_torch):
         import torch_frontend
 
         return torch_frontend.loss_of(loss, outputs, targets)

@@ -70,6 +70,11 @@ class Source:
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
 
+    @property
+    def is_torch(self) -> bool:
+        """Whether it is a PyTorch module, whose parameters its optimizers know."""
+        return bool(self.names)
+
 
 class Shaped(NamedTuple):
     """A Keras model, live or its path, and what it takes.
@@ -346,7 +351,7 @@ def as_pytorch_trains(source: Source, optimizer: Any) -> Source:
     That is what no output depends on, what gets no gradient as it stands under `torch.no_grad` or `detach()`, and what
     a PyTorch optimizer does not have. Other models as they are.
     """
-    if not source.names and not is_torch_optimizer(optimizer):
+    if not source.is_torch and not is_torch_optimizer(optimizer):
         return source
     graph = source.graph.copy()
     needed = reachable(graph, graph.outputs.values())

@@ -29,13 +29,18 @@ def torch_model(model: Any, inputs: Sequence[Any] | None = None) -> Any:
     return model if isinstance(model, torch_frontend.Model) else torch_frontend.Model(model, inputs)
 
 
-def is_torch_loss(loss: Any) -> bool:
-    """Return whether something is a loss module of PyTorch, or a function that calls PyTorch."""
+def is_torch_loss(loss: Any, of_torch: bool = False) -> bool:
+    """Return whether something is a loss module of PyTorch, or a function that calls PyTorch.
+
+    Args:
+        loss: anything.
+        of_torch: whether it is for a PyTorch module, whose losses are functions of tensors where they name no library.
+    """
     if loaded("torch") is None or isinstance(loss, str):
         return False
     import torch_frontend
 
-    return torch_frontend.is_loss(loss)
+    return torch_frontend.is_loss(loss, of_torch)
 
 
 def is_torch_optimizer(optimizer: Any) -> bool:

@@ -87,14 +87,14 @@ class TrainingSession:
         self._adopted: set[str] = set()  # graph hashes of programs whose states were taken over
 
     def train(
-        self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None, rate_scale: float = 1.0
+        self, x: Any, y: Any = None, learning_rate: float | None = None, weight: Any = None, rate_scale: float = 1.0
     ) -> float:
         """Run one step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
             y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; a sequence or dict of arrays
-                when there are several.
+                when there are several; None where it takes none.
             learning_rate: None is the one that the optimizer was built with, a schedule for example.
             weight: [rows], how much each row counts; None counts all the same.
             rate_scale: multiplies the learning rate.

@@ -13,10 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from converter.ir import Builder, Graph, TensorType, Value, evaluate
-from converter.passes.autodiff import differentiate
 from converter.support.errors import UsageError
-from converter.training.losses import attach_loss
+from tests.torch_frontend.judged_losses import check_loss, graph_of
 from torch_frontend import is_loss, loss_of
 
 ROWS, CLASSES = 4, 5
@@ -95,6 +93,7 @@ CASES: dict[str, tuple[Any, Sequence[np.ndarray], np.ndarray | None]] = {
     "cosine": (nn.CosineEmbeddingLoss(margin=0.1), [X, VALUES], SIGNS),
     "ranking": (nn.MarginRankingLoss(margin=0.3), [X[:, 0], VALUES[:, 0]], SIGNS),
     "triplet": (nn.TripletMarginLoss(margin=0.9), [X, VALUES, LOG], None),
+    "likelihood of a normal distribution": (nn.GaussianNLLLoss(full=True, eps=0.2), [X, np.abs(VALUES)], BITS),
     "triplet by a distance": (
         nn.TripletMarginWithDistanceLoss(distance_function=nn.PairwiseDistance(p=1), margin=0.9),
         [X, VALUES, LOG],
@@ -106,14 +105,6 @@ CASES: dict[str, tuple[Any, Sequence[np.ndarray], np.ndarray | None]] = {
     "an own module": (Scaled(trains=False), [X], VALUES),
     "an own function of several": (lambda a, b, y: ((a - b).square().sum(1) - y).abs(), [X, VALUES], SIGNS),
 }
-
-
-def graph_of(outputs: Sequence[np.ndarray]) -> tuple[Graph, list[Value], dict[str, np.ndarray]]:
-    """A graph that gives what it takes."""
-    b = Builder()
-    values = [b.input(f"x{i}", TensorType(x.shape)) for i, x in enumerate(outputs)]
-    b.graph.outputs = {f"output_{i}": v for i, v in enumerate(values)} if len(values) > 1 else {"output": values[0]}
-    return b.graph, values, {v.name: x for v, x in zip(values, outputs, strict=True)}
 
 
 #: One of each kind; the others are slow only as they are many.
@@ -134,25 +125,7 @@ QUICK = (
 @pytest.mark.parametrize("case", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CASES])
 def test_value_and_gradient_are_those_of_pytorch(case: str) -> None:
     loss, outputs, y = CASES[case]
-    tensors = [torch.tensor(x, requires_grad=True) for x in outputs]
-    target = () if y is None else (torch.tensor(y).long() if y.dtype == np.int32 else torch.tensor(y),)
-    expected = loss(*tensors, *target).mean()
-    expected.backward()
-
-    graph, values, given = graph_of(outputs)
-    described = (
-        {}
-        if y is None
-        else {"targets": TensorType(y.shape, TensorType(()).dtype if y.dtype == np.float32 else y.dtype)}
-    )
-    scored = attach_loss(graph, loss_of(loss, dict(graph.outputs), **described))
-    made, gradients = differentiate(scored, scored.outputs["loss"], values)
-    made.outputs = {"loss": made.outputs["loss"], **{v.name: gradients[v] for v in values}}
-    given |= {"weight": np.ones(ROWS, np.float32)} | ({} if y is None else {"y": y})
-    found, _ = evaluate(made, given)
-    np.testing.assert_allclose(found["loss"], float(expected.detach()), rtol=1e-5)
-    for value, tensor in zip(values, tensors, strict=True):
-        np.testing.assert_allclose(found[value.name], tensor.grad.numpy(), rtol=1e-5, atol=1e-6, err_msg=value.name)
+    check_loss(loss, outputs, y)
 
 
 def mean_of_all(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -169,7 +142,7 @@ def named_elsewhere(outputs: Any, y: Any) -> Any:
         (mean_of_all, r"mean_of_all must return one number for each row.*reduction='none'"),
         (nn.MSELoss(reduction="none"), "MSELoss has reduction='none'"),
         (Scaled(trains=True), r"Scaled has parameters of its own \(scale\), which a step would not train"),
-        (nn.CTCLoss(), "CTCLoss cannot be traced.*Write it as a function"),
+        (nn.CTCLoss(), "CTCLoss takes the lengths of each row apart.*use loss='ctc' with y="),
     ],
 )
 def test_what_is_refused(loss: Any, match: str) -> None:
@@ -181,4 +154,8 @@ def test_what_is_refused(loss: Any, match: str) -> None:
 def test_losses_of_pytorch_are_known_from_others() -> None:
     ours: list[Any] = [nn.L1Loss(), F.l1_loss, mean_of_all, named_elsewhere, lambda x, y: F.l1_loss(x, y)]
     assert all(map(is_loss, ours))
+    plain = [lambda rows: rows, lambda x, y: (x - y).abs()]
+    assert not any(map(is_loss, plain))
+    assert all(is_loss(loss, of_module=True) for loss in plain)
+    assert not any(is_loss(loss, of_module=True) for loss in (optax.huber_loss, lambda x, y: jnp.abs(x - y), "mse"))
     assert not any(map(is_loss, (optax.huber_loss, lambda x, y: jnp.abs(x - y), np.abs, "mse")))

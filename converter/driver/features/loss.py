@@ -10,7 +10,7 @@ from converter.driver.compilation import Compilation
 from converter.driver.features.blocks import with_few_logits
 from converter.driver.losses import import_loss
 from converter.driver.requests import check_fisher
-from converter.ir import is_described
+from converter.ir import Graph, is_described
 from converter.ir.random_numbers import call_counter
 from converter.passes.canonical import canonicalize
 from converter.program.manifest import INFER
@@ -19,6 +19,7 @@ from converter.training.augment import augmentation
 from converter.training.batch_dependence import check_parts, whole_batches
 from converter.training.batch_norm import by_batch, following
 from converter.training.dropout import without_dropout
+from converter.training.losses import JointLoss, Loss
 from converter.training.step import StepForm
 
 
@@ -46,8 +47,15 @@ def check_weights(c: Compilation) -> Compilation:
 
 def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
-    goal = import_loss(c.loss, c.model, c.options.y, c.options.loss_weights)
+    goal = _loss(c, c.model)
     return replace(c, goal=replace(goal, penalties=c.source.penalties))
+
+
+def _loss(c: Compilation, forward: Graph) -> Loss | JointLoss:
+    """The loss of a forward graph, in the form that a step in parts needs where the batch is taken so."""
+    made = import_loss(c.loss, forward, c.options.y, c.options.loss_weights, c.source.is_torch)
+    in_parts = c.request.accumulates or c.options.memory_budget is not None or "fisher" in c.request.signatures
+    return made.for_parts() if in_parts else made
 
 
 def find_mixing(c: Compilation) -> Compilation:
@@ -67,4 +75,4 @@ def _check_parts(c: Compilation) -> None:
     augmented = None
     if c.options.augment is not None:
         augmented = canonicalize(augmentation(c.options.augment, forward.inputs, *call_counter()))
-    check_parts(forward, import_loss(c.loss, forward, c.options.y, c.options.loss_weights), augmented)
+    check_parts(forward, _loss(c, forward), augmented)

@@ -169,7 +169,7 @@ def _counts(source: Any, options: Options) -> bool:
             f"({rule.running_rate.description}): name an optimizer with a constant rate (--optimizer adam)",
             page="search",
         )
-    goal = import_loss(loss, source.graph, options.y, options.loss_weights)
+    goal = import_loss(loss, source.graph, options.y, options.loss_weights, source.is_torch)
     return isinstance(goal, Loss) and goal.link is not None and goal.counts
 
 

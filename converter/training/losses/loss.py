@@ -60,6 +60,7 @@ class Loss:
         factor: what it is multiplied by.
         counts: whether right answers are counted, where there is a link.
         labels: the labels or numbers that it takes for its targets.
+        in_parts: the loss where a step takes a batch in parts, which cannot leave out what `places` does; None: this.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Loss:
     factor: float = 1.0
     counts: bool = True
     labels: Labels = lambda outputs: {}
+    in_parts: Loss | None = None
 
     @property
     def classifies(self) -> bool:
@@ -90,6 +92,10 @@ class Loss:
     def terms(self, graph: Graph) -> list[Term]:
         """Return what it reads of a forward graph."""
         return [Term("", self, tuple(graph.outputs))]
+
+    def for_parts(self) -> Loss:
+        """Return the loss of a step that takes a batch in parts."""
+        return self if self.in_parts is None else replace(self.in_parts, factor=self.factor, penalties=self.penalties)
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,10 @@ class JointLoss:
     def terms(self, graph: Graph) -> list[Term]:
         """Return what it reads of a forward graph."""
         return [Term(name, part, (name,)) for name, part in self.parts.items()]
+
+    def for_parts(self) -> JointLoss:
+        """Return the losses of a step that takes a batch in parts."""
+        return replace(self, parts={name: part.for_parts() for name, part in self.parts.items()})
 
     def weighed(self, factors: Mapping[str, float]) -> JointLoss:
         """Return the same with other factors, by the names of the outputs; 1 where nothing is said."""
@@ -173,19 +183,31 @@ def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:
     return (node.inputs[0], node.inputs[1]) if node and isinstance(node.op, ops.Masked) else (output, None)
 
 
-def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:
-    """Return the person's own function, traced: its inputs are outputs of the model, in some order, and targets."""
-    targets = graph.inputs[len(order) :]
+def traced_loss(graph: Graph, name: str, outputs: Sequence[int], targets: Sequence[str]) -> Loss:
+    """Return the person's own function, traced.
 
-    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
-        (result,) = b.inline(graph, [*(outputs[i] for i in order), *targets]).values()
-        return result
+    Args:
+        graph: of the function; its inputs are outputs of the model, followed by the targets.
+        name: of the function.
+        outputs: which output of the model each of the first inputs is.
+        targets: names of the targets in the order in which a session takes them, which need not be the graph's.
 
-    (result,) = graph.outputs.values()
-    if result.shape != targets[0].shape[:1]:
+    Raises:
+        UsageError: it does not return one number for each row.
+    """
+    by_name = {y.name: y for y in graph.inputs[len(outputs) :]}
+    results, rows = list(graph.outputs.values()), (*by_name.values(), *graph.inputs)[0].shape[:1]
+    if len(results) != 1 or results[0].shape != rows:
+        returned = str(list(results[0].shape)) if len(results) == 1 else f"{len(results)} arrays"
         raise UsageError(
-            f"the loss {name} must return one number per example, shape [{(*targets[0].shape, 'batch')[0]}]; "
-            f"it returns {list(result.shape)}. Take the mean over the other axes.",
+            f"the loss {name} must return one number per example, shape [{(*rows, 'batch')[0]}]; "
+            f"it returns {returned}. Take the mean over the other axes.",
             page="losses",
         )
-    return Loss(name, lambda outputs: {y.name: y.type for y in targets}, emit)
+
+    def emit(b: Builder, read: list[Value], given: list[Value]) -> Value:
+        y = dict(zip(targets, given, strict=True))
+        (result,) = b.inline(graph, [*(read[i] for i in outputs), *(y[name] for name in by_name)]).values()
+        return result
+
+    return Loss(name, lambda _: {name: by_name[name].type for name in targets}, emit)

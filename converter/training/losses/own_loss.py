@@ -18,10 +18,10 @@ _OUTPUTS = ("y_pred", "y_hat", "yhat", "pred", "output", "logit", "prob")
 
 
 def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets: Any) -> Loss:
-    """Traces a function `(outputs, targets) -> per-example loss [B]`.
+    """Traces a function `(outputs, targets) -> per-example loss [B]`, or of the outputs alone.
 
     Args:
-        function: the person's.
+        function: the person's; one of a single argument takes no targets.
         outputs: the model's outputs by name.
         targets: what one row of the targets is, as for `build`; None for as the first output.
 
@@ -39,11 +39,15 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
     order = sorted(types) if isinstance(argument, dict) else list(types)  # as JAX flattens them
     first = next(iter(types.values()))
     y = first if targets is None else target_types(targets, first.shape[:1])
+    takes_y = not _takes_outputs_alone(function)
+    given, called = ([argument, y], ["outputs", TARGET]) if takes_y else ([argument], ["outputs"])
     try:
-        graph = with_idioms(jax_frontend.trace_function(function, [argument, y], ["outputs", TARGET]))
-        return traced_loss(graph, name, [list(types).index(name) for name in order])
+        graph = with_idioms(jax_frontend.trace_function(function, given, called))
+        return traced_loss(graph, name, [list(types).index(name) for name in order], _names(y) if takes_y else [])
     except Exception as error:
-        if targets is None:
+        if not takes_y:
+            error.add_note("Your loss takes one argument: it was given the outputs of the model, and no y.")
+        elif targets is None:
             error.add_note(
                 f"Your loss was given y of the type of the model's output, {y}. If y is something else, say "
                 "what one example's is: y=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
@@ -54,6 +58,25 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
             how = f"a dict with the keys {', '.join(types)}" if isinstance(argument, dict) else "a tuple"
             error.add_note(f"It was given the {len(types)} outputs of the model as {how}.")
         raise
+
+
+def _takes_outputs_alone(function: Callable[..., Any]) -> bool:
+    """Return whether a function cannot be called with two arguments, but with one."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some callables of C have no signature
+        return False
+    several = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return not several and sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) == 1
+
+
+def _names(y: Any, root: str = TARGET) -> list[str]:
+    """Return the names of the targets in a program, in the order in which they are described."""
+    if isinstance(y, Mapping):
+        return [name for key, part in y.items() for name in _names(part, f"{root}/{key}")]
+    if isinstance(y, tuple):
+        return [name for i, part in enumerate(y) for name in _names(part, f"{root}/{i}")]
+    return [root]
 
 
 def _check_order(function: Callable[..., Any], name: str) -> None:
@@ -79,9 +102,9 @@ def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
     Raises:
         UsageError: it says no type, or one without a batch axis.
     """
-    if isinstance(targets, Mapping) and targets:
+    if isinstance(targets, Mapping):
         return {name: target_types(kind, batch) for name, kind in targets.items()}
-    if isinstance(targets, list | tuple) and targets:
+    if isinstance(targets, list | tuple):
         return tuple(target_types(kind, batch) for kind in targets)
     if not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
         raise UsageError(

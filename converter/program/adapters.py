@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,23 @@ class LowRank:
     trains_a: bool
     magnitude: str | None
     dropout: float = 0.0
+
+
+class Adapter(NamedTuple):
+    """An adapter in a state.
+
+    Attributes:
+        a, b: its factors, [..., inputs, rank] and [..., rank, outputs].
+        scale: what A B is multiplied by.
+        change: scale * A B in the shape and layout of the weight, which it is added to.
+        magnitude: the lengths that the columns of the sum have then, [outputs]; None but for DoRA.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    scale: float
+    change: np.ndarray
+    magnitude: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,19 @@ def factors(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, 
         return program.entry(FROZEN + adapter.a, adapter.a_shape)
 
     return {one.weight: (first(one), parameters[one.b]) for one in read_adapters(program)}
+
+
+def adapters_of(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, Adapter]:
+    """Return the low-rank adapters of a state by the names of the weights that they change."""
+    from converter.ir.view import View
+
+    found, lengths, made = factors(program, state), magnitudes(program, state), {}
+    for one in read_adapters(program):
+        a, b = found[one.weight]
+        change = np.zeros(one.shape, np.float32)
+        View(one.product).scatter(change, one.scale * np.matmul(a, b, dtype=np.float64))
+        made[one.weight] = Adapter(a, b, one.scale, change, lengths.get(one.weight))
+    return made
 
 
 def magnitudes(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

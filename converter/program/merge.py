@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from converter.ir.view import View
+from converter.program.adapters import factors, read_adapters
 from converter.program.file import ProgramFile
 from converter.program.manifest import FROZEN, Manifest
 from converter.program.manifest.checks import viewed_shape
@@ -123,6 +124,59 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
         product.scatter(whole, changed)
         merged[weight.name] = whole
     return merged
+
+
+def weights_of_model(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights that train, by the model's own names, in its own layout and full shape; adapters are merged.
+
+    Where frozen weights are stored in fewer bits, or no model is exported, there is nothing to merge adapters into:
+    they stay weights of their own.
+    """
+    weights, merge = parameters_of(program, state), read_merge(program)
+    if merge is not None:
+        factors = {name for weight in merge.weights for name in (weight.a, weight.b, weight.magnitude)}
+        weights = {name: array for name, array in weights.items() if name not in factors}
+        weights |= merged_weights(program, merge, state)
+    return weights
+
+
+def weights_on(
+    base: Mapping[str, np.ndarray], program: ProgramFile, state: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the same with adapters merged into other weights than those of the program.
+
+    Raises:
+        UsageError: `base` has not the weights that the adapters change.
+    """
+    parameters, low_rank = parameters_of(program, state), read_adapters(program)
+    merged, found = {}, factors(program, state)
+    for one in low_rank:
+        whole = np.array(base[one.weight], np.float32) if one.weight in base else np.empty(0)
+        if whole.shape != one.shape:
+            raise UsageError(f"base: it has no {one.weight} of the shape {list(one.shape)}", page="adapters")
+        product, (a, b) = View(one.product), found[one.weight]
+        changed = product.apply(whole) + one.scale * np.matmul(a, b, dtype=np.float64)
+        if one.magnitude is not None:
+            changed = changed * (parameters[one.magnitude] / lengths(changed))
+        product.scatter(whole, changed)
+        merged[one.weight] = whole
+    gone = {name for one in low_rank for name in (one.a, one.b, one.magnitude)}
+    return {name: array for name, array in parameters.items() if name not in gone} | merged
+
+
+def check_merges(program: ProgramFile) -> None:
+    """Raise UsageError where a program has adapters that cannot be merged into the weights that they change."""
+    if MERGE in program.metadata or not (read_adapters(program) or program.manifest.choices):
+        return
+    if "infer" not in program.manifest.signatures:
+        why = "has no signature 'infer', and so not the frozen weights that its adapters change: build it with one"
+    else:
+        why = (
+            "holds its frozen weights in fewer bits than the model (frozen='int4', 'float16'), which no weight with an "
+            "adapter in it is: merge them into the module's own, session.state_dict(base=module.state_dict()), or "
+            "export them for PEFT (pocketune export --out adapter/)"
+        )
+    raise UsageError(f"{program.manifest.name} {why}", page="adapters")
 
 
 def lengths(weight: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from converter.program.adapters import Adapter, adapters_of
 from converter.program.file import Readable, read_program
 from converter.program.manifest import Manifest, gathered
 from converter.program.parameters import check_tensors, parameters_of
@@ -27,7 +28,7 @@ from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
 from converter.runtime.saved import Restored, restore_state, save_state
-from converter.runtime.state_dict import as_tensors
+from converter.runtime.state_dict import state_dict
 from converter.support.errors import UsageError
 
 
@@ -39,11 +40,11 @@ class TrainingSession:
             session.save("mine.state")
 
     The state starts as it was built and lives in memory; `save` and `restore` move it to and from a file. Any thread
-    may call any method: one step runs at a time. All methods raise UsageError for what the person can put right, and
-    after `close`, and DeviceError when LiteRT fails. `report` says what runs the program.
+    may call any method: one step runs at a time. All raise UsageError for what the person can put right, and after
+    `close`, and DeviceError when LiteRT fails. `report` says what runs the program.
 
-    After a step whose loss is not finite (NumericError) the weights in memory are not to be trusted. The session
-    refuses to use or save them until `restore` or `reset`; what is on disk is never touched by them.
+    After a step whose loss is not finite (NumericError) the weights in memory are not to be trusted, nor used or saved
+    until `restore` or `reset`; what is on disk is never touched by them.
     """
 
     def __init__(
@@ -93,8 +94,7 @@ class TrainingSession:
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
-            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; a sequence or dict of arrays
-                when there are several; None where it takes none.
+            y: targets [rows, ...], labels, one-hot rows or values, or None, as the loss takes; a sequence or dict of them.
             learning_rate: None is the one that the optimizer was built with, a schedule for example.
             weight: [rows], how much each row counts; None counts all the same.
             rate_scale: multiplies the learning rate.
@@ -151,9 +151,8 @@ class TrainingSession:
     def infer(self, x: Any) -> Any:
         """Return the model's output for any number of rows.
 
-        Returns:
-            float32 [rows, ...]; for several outputs a dict by their names (the keys of a JAX model's dict, the layers
-            of a Keras model), or a tuple in their order where they have none.
+        float32 [rows, ...]; several in their order, a dict by name (the keys of a module's dict, the layers of a Keras
+        model), or a tuple where they have none.
         """
         with self._lock:
             return gathered(inferred(self.manifest, self._open().ready, self._examples("infer", x)))
@@ -259,7 +258,7 @@ class TrainingSession:
                 self._epochs += feed.batches.begun
 
     def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
-        """Return the Fisher information of the input channels of each weight that has chosen ones, on any rows.
+        """Return the Fisher information of the input channels of weights that have chosen ones, on any rows.
 
         Of a channel it is 1 / 2N sum_n (sum_d a_nd g_nd)^2: a is what the weight is multiplied with, g the gradient of
         a row's loss (times its weight) by it, d its places, N the number of rows of weight above 0.
@@ -276,9 +275,9 @@ class TrainingSession:
         """Lets those channels train that have the most Fisher information on a person's first samples.
 
         Args:
-            x: as for `evaluate`, and y and weight likewise.
-            y: targets.
-            weight: how much each row counts.
+            x: as for `evaluate`.
+            y: likewise.
+            weight: likewise.
             reset: go back to what was built first; else a state that has trained is refused, whose changes belong to
                 the channels that it was trained with.
 
@@ -303,9 +302,13 @@ class TrainingSession:
         """Return the trained weights as they are now, by the model's own names, in its own layout and full shape."""
         return parameters_of(self._program, self.state())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return `parameters` as tensors of PyTorch, which `module.load_state_dict(..., strict=False)` takes."""
-        return as_tensors(self.parameters())
+    def state_dict(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return them for `module.load_state_dict(..., strict=False)`, adapters merged; into `base` if it is given."""
+        return state_dict(self._program, self.state(), base)
+
+    def adapters(self) -> dict[str, Adapter]:
+        """Return the low-rank adapters as they are now, by the weights that they change."""
+        return adapters_of(self._program, self.state())
 
     def state(self) -> dict[str, np.ndarray]:
         """Return a copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""

@@ -44,9 +44,7 @@ def of_pairs(outputs: Any, y: Any) -> Any:
     return y * (b - a).square().sum(1)
 
 
-@pytest.mark.parametrize(
-    ("loss", "described"), [(flat, True), (joint, True), (joint, False), (without_library, True)]
-)
+@pytest.mark.parametrize(("loss", "described"), [(flat, True), (joint, True), (joint, False), (without_library, True)])
 def test_outputs_and_targets_of_the_same_names(loss: Any, described: bool) -> None:
     check_loss(loss, [B, A], Y, ("b", "a"), lambda b, a, y: flat(b, a, y["b"], y["a"]), described)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from converter.program.assembly import assemble, is_of_file
 from converter.program.file import ProgramFile
-from converter.program.merge import merged_weights, read_merge, stored_weights
-from converter.program.parameters import check_tensors, parameters_of
+from converter.program.merge import check_merges, read_merge, stored_weights, weights_of_model
+from converter.program.parameters import check_tensors
 from converter.runtime.export.fold import folded
 from converter.runtime.export.resize import is_resizable, rows_of, with_rows
 from converter.runtime.export.shrink import with_float16, with_int8_weights
@@ -101,7 +101,7 @@ def export_inference(
         raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}", page="program-files")
     tensors, merge = state_tensors(program, state), read_merge(program)
     merged = {} if merge is None else stored_weights(program, merge, tensors)
-    data = assemble(program, tensors, merged, lambda: _weights(program, tensors))
+    data = assemble(program, tensors, merged, lambda: weights_of_model(program, tensors))
     if not is_of_file(program) and (merge is not None or not exact or quantize is not None):
         data = folded(data, absorbing=not exact or quantize is not None)
     mixing = program.manifest.signatures["infer"].mixing
@@ -142,8 +142,10 @@ def export_weights(program: ProgramFile, path: str | os.PathLike, state: State =
     """Writes the trained weights as an `.npz`, `.safetensors` or, for PyTorch, `.pt` file; see `trained_weights`.
 
     Raises:
-        UsageError: as `export_inference`, or the library that writes the format is not installed.
+        UsageError: as `export_inference`, the program does not hold the weights that its adapters change, or the
+            library that writes the format is not installed.
     """
+    check_merges(program)
     weights = whole_counters(trained_weights(program, state))
     if Path(path).suffix == ".pt":
         data = pt_file(weights)
@@ -166,18 +168,7 @@ def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.n
     Raises:
         UsageError: the state is not one of this program.
     """
-    return _weights(program, state_tensors(program, state))
-
-
-def _weights(program: ProgramFile, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the same of a checked state."""
-    merge = read_merge(program)
-    weights = parameters_of(program, tensors)
-    if merge is not None:
-        factors = {name for weight in merge.weights for name in (weight.a, weight.b, weight.magnitude)}
-        weights = {name: array for name, array in weights.items() if name not in factors}
-        weights |= merged_weights(program, merge, tensors)
-    return weights
+    return weights_of_model(program, state_tensors(program, state))
 
 
 def state_tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:

@@ -94,7 +94,7 @@ class TrainingSession:
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
-            y: targets [rows, ...], labels, one-hot rows or values, or None, as the loss takes; a sequence or dict of them.
+            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; sequence, dict or None too.
             learning_rate: None is the one that the optimizer was built with, a schedule for example.
             weight: [rows], how much each row counts; None counts all the same.
             rate_scale: multiplies the learning rate.
@@ -117,8 +117,8 @@ class TrainingSession:
 
         Args:
             x: as for `train`, or all batches (x, y) or (x, y, weight), as for `fit`.
-            y: as for `train`.
-            weight: as for `train`.
+            y: as for `train`, and weight likewise.
+            weight: [rows].
             metrics: what else to compute from the outputs, a name (`accuracy`, `top_5`, `mae`, `mse`, `auc`, ...), a
                 function `(y, output)` of all rows to a number a row (or a row and place) or one for all, or a list of
                 these; for a model of several outputs a dict of them by output. Under a mask they are of the places

@@ -160,7 +160,6 @@ def import_live(
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
     notes = [
-        *_order_notes(model),
         *_mask_notes(graph),
         *notes_on(model, trained, len(own_losses), activities),
         *_assigned_notes(assigned),
@@ -300,15 +299,6 @@ def input_names(model: Any) -> list[str]:
         return [tensor.name for tensor in model.inputs]
     flat = jax.tree_util.tree_flatten_with_path(_built_shape(model), is_leaf=_is_shape)[0]
     return ["_".join(["x", *(str(getattr(k, "key", getattr(k, "idx", k))) for k in keys)]) for keys, _ in flat]
-
-
-def _order_notes(model: Any) -> list[Note]:
-    """Return what to say of inputs that were declared in a dict in another order than Keras'."""
-    declared = model.input if _is_functional(model) and len(model.inputs) > 1 else None
-    if not isinstance(declared, Mapping) or list(declared) == sorted(declared):
-        return []
-    why = f"{', '.join(declared)} are declared in a dict, which Keras orders by its keys: so do lists go. Name them"
-    return [Note("inputs", "sorted", why)]
 
 
 def _output_names(model: Any) -> list[str]:

@@ -42,6 +42,7 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
         activities: names of the layers of which an output is regularized in the graph, one for each.
     """
     found = [Note(str(model.name), "left out", f"{type(model).__name__}.{m}: {why}") for m, why in _own_steps(model)]
+    found += _order_notes(model)
     found += [note for name, layer in layers_of(model) for note in _of_layer(name, layer, activities)]
     others = own_losses - len(activities)
     if others > 0 and not any(n.status == "left out" and "activity regularizer" in n.why for n in found):
@@ -56,6 +57,15 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
                 terms = [f"{k} {v:g}" for k, v in (("l1", penalty.l1), ("l2", penalty.l2)) if v]
                 found.append(Note(name, "in the loss", f"the regularizer {kind} ({', '.join(terms)}), where it trains"))
     return found
+
+
+def _order_notes(model: Any) -> list[Note]:
+    """What to say of inputs that were declared in a dict in another order than Keras'."""
+    inputs = model.input if len(getattr(model, "inputs", None) or []) > 1 else None
+    if not isinstance(inputs, Mapping) or list(inputs) == sorted(inputs):
+        return []
+    why = f"{', '.join(inputs)} are declared in a dict, which Keras orders by its keys: so do lists go. Name them"
+    return [Note("inputs", "sorted", why)]
 
 
 def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:

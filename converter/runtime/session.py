@@ -94,7 +94,7 @@ class TrainingSession:
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
-            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; sequence, dict or None too.
+            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; also several, or None.
             learning_rate: None is the one that the optimizer was built with, a schedule for example.
             weight: [rows], how much each row counts; None counts all the same.
             rate_scale: multiplies the learning rate.
@@ -149,10 +149,9 @@ class TrainingSession:
             return found
 
     def infer(self, x: Any) -> Any:
-        """Return the model's output for any number of rows.
+        """Return the model's output for any number of rows, float32 [rows, ...].
 
-        float32 [rows, ...]; several in their order, a dict by name (the keys of a module's dict, the layers of a Keras
-        model), or a tuple where they have none.
+        Several are a dict by name in their order (keys of a dict, layers of a Keras model), without names a tuple.
         """
         with self._lock:
             return gathered(inferred(self.manifest, self._open().ready, self._examples("infer", x)))
@@ -275,9 +274,9 @@ class TrainingSession:
         """Lets those channels train that have the most Fisher information on a person's first samples.
 
         Args:
-            x: as for `evaluate`.
-            y: likewise.
-            weight: likewise.
+            x: as for `evaluate`, and y and weight likewise.
+            y: targets.
+            weight: how much each row counts.
             reset: go back to what was built first; else a state that has trained is refused, whose changes belong to
                 the channels that it was trained with.
 

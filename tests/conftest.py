@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from converter.passes.manager import Watch, watched
+from tests.installed import Installed, install
 from tests.left_out import (  # noqa: F401
     pytest_deselected,
     pytest_sessionfinish,
@@ -33,6 +34,15 @@ gc.set_threshold(20_000)
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel in an environment of its own, which all processes of the run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
+    folder.mkdir(exist_ok=True)
+    return install(folder)
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,22 @@ def test_the_projects_ranges_hold_the_pinned_versions() -> None:
     assert not range_faults([r for r in _project_requirements() if not r.startswith("pocketune[")], _pins())
 
 
+def test_no_version_is_excluded_that_may_work() -> None:
+    """A release of a library does not end what works: what is tested is pinned, what is newer is not refused."""
+    bounded = [r for r in _project_requirements() if "<" in r or "==" in r]
+    assert [r.partition(">")[0] for r in bounded] == ["mkdocs", "mkdocs-material"]  # whose plugins it would break
+
+
+def test_the_page_on_installing_names_the_versions_that_are_pinned() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    named = dict(re.findall(r"^\| ([\w-]+) \| (\d[\d.]+) \|$", page, re.MULTILINE))
+    assert len(named) > 10
+    assert named == {name: _pins()[name] for name in named}
+    extras = set(re.findall(r"`([a-z]+)`", page.partition("## Versions")[0]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extras >= set(project["optional-dependencies"]) - {"demo", "device", "docs", "test"}
+
+
 def test_a_planted_range_is_found() -> None:
     assert len(range_faults(["numpy", "numpy<3", "numpy>=99", "nobody>=1"], _pins())) == 4
 

@@ -47,10 +47,12 @@ from converter.cli.states import state
 from converter.cli.tables import Results
 from converter.cli.watching import watching
 from converter.driver.build import build as build_program
+from converter.driver.options import Options
 from converter.driver.program import Program
 from converter.program.file import ProgramFile, read_program
 from converter.runtime.export import Exported, export_adapter, export_inference, export_weights, trained_weights
 from converter.support.errors import UsageError
+from converter.support.files import check_place
 from converter.support.interrupts import too_late
 from converter.support.invocation import NAME
 from converter.support.invocation import program as typed_program
@@ -125,6 +127,10 @@ def build(
     with narrator.stage("read the request"):
         job = job_of(recipe, trust, model=model, profile=profile, out=out, **flags)
         path = output_path(job)
+        if certify_on is not None:
+            from converter.tools.certify.certify import ready
+
+            ready(certify_on)
     job = measured(job, narrator)
     with narrator.stage("make the model"):
         subject = job.model()
@@ -174,7 +180,7 @@ def _show_build(program: Program, path: Path, forms: bool, wide: bool) -> None:
     results.heading(program.manifest)
     results.update_table(program.manifest.update.table)
     results.notes(program.notes)
-    results.costs(program.costs)
+    results.costs(program.costs, program.manifest.target)
     if program.tried:
         results.tried(program.tried, program.manifest)
     if program.quantization is not None:
@@ -210,7 +216,7 @@ def schemes(
     if as_json:
         _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
     else:
-        Results(wide).schemes(rows)
+        Results(wide).schemes(rows, job.recipe.get("target") or Options.target)
 
 
 @app.command()
@@ -316,6 +322,8 @@ def export(
     for flag, given in (("--quantize", quantize), ("--batch", batch), ("--fast", fast or None)):
         if given is not None and out.suffix != ".tflite":
             raise UsageError(f"{flag} is for a .tflite, and --out is {out}", page="command-line")
+    if out.suffix:
+        check_place(out)
     program = read_program(file)
     too_late()
     if model is not None:

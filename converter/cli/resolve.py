@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from converter.driver.options import Options
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.support.errors import UsageError, nearest
 from converter.support.extras import bringing, how_to_install, require
+from converter.support.files import check_place
 from converter.training.losses import loss_from_table
 from converter.training.schemes import Channels, LoRA, UpdateScheme, update_scheme
 
@@ -131,15 +131,7 @@ def output_path(job: BuildJob) -> Path:
             f"{path} is the model itself: name another file to write, --out {job.name}-personal.tflite",
             page="command-line",
         )
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a directory", page="command-line")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"cannot write {path}: there is no directory {path.parent}. Make it: mkdir -p {path.parent}",
-            page="command-line",
-        )
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"cannot write {path}: the directory {path.parent} is not writable", page="command-line")
+    check_place(path)
     return path
 
 

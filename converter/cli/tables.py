@@ -23,6 +23,7 @@ from converter.support.invocation import command
 from converter.support.notes import Note
 from converter.support.words import COSTS, MUCH_READ, amount, count, counted, reading, share, size
 from converter.tflite.lowering.forms import FormChoice, form_rows
+from converter.tflite.targets import unit_of
 
 if TYPE_CHECKING:
     from converter.driver.quantization import QuantizationReport
@@ -132,9 +133,10 @@ class Results:
             rows = [(note.subject, note.status, note.why) for note in notes]
             self.table("What else became of the model", ("layer", "", "why"), rows)
 
-    def costs(self, costs: Mapping[str, Any]) -> None:
-        """Print what a step costs."""
-        rows = [(label, amount(name, costs.get(name))) for name, (label, _) in COSTS.items()]
+    def costs(self, costs: Mapping[str, Any], target: str) -> None:
+        """Print what a step costs, by the table of a target."""
+        unit = unit_of(target)
+        rows = [(label, amount(name, costs.get(name), unit)) for name, (label, _) in COSTS.items()]
         self.table("Costs of a training step", ("", "predicted"), rows, right=[1])
 
     def tried(self, choices: Sequence[Choice], manifest: Manifest) -> None:
@@ -178,15 +180,16 @@ class Results:
         columns = ("layer", "phase", "op", "result", "times", "form", "cost", "instead of")
         self.table("Forms", columns, self._ends(form_rows(choices)), right=[4, 6], extra=[3, 4, 7])
 
-    def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def schemes(self, rows: Sequence[Mapping[str, Any]], target: object) -> None:
         """Schemes beside each other: each with its costs, or the reason why the model does not allow it."""
+        unit = unit_of(target)
         fit = [row for row in rows if "error" not in row]
         labels = {name: label for name, (label, _) in COSTS.items()} if self.wide else _CHOSEN_BY
         figures = {name: label for name, label in labels.items() if any(name in row for row in fit)}
         self.table(
             "Costs of a training step by update scheme",
             ("scheme", *figures.values()),
-            [(row["scheme"], *(amount(name, row[name]) for name in figures)) for row in fit],
+            [(row["scheme"], *(amount(name, row[name], unit) for name in figures)) for row in fit],
             right=range(1, len(figures) + 1),
         )
         for row in fit:
@@ -243,7 +246,7 @@ class Results:
         totals = ("total", *(str(sum(contents.operators[name].values())) for name in names))
         columns = range(1, len(names) + 1)
         self.table("Operators", ("operator", *names), [*rows, totals], columns, extra=columns[_MOST_SIGNATURES:])
-        self.costs({**manifest.costs, "file_bytes": contents.file_bytes})
+        self.costs({**manifest.costs, "file_bytes": contents.file_bytes}, manifest.target)
         if manifest.certificates:
             self.certificates(manifest.certificates)
 

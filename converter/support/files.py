@@ -81,6 +81,24 @@ class Mapped(mmap.mmap):
         return mapped
 
 
+def check_place(path: str | os.PathLike) -> None:
+    """Look at where a file is to go, before the work that makes it.
+
+    Raises:
+        UsageError: a directory is there, the directory is missing, or not writable.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a directory", page="command-line")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"cannot write {path}: there is no directory {path.parent}. Make it: mkdir -p {path.parent}",
+            page="command-line",
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: the directory {path.parent} is not writable", page="command-line")
+
+
 def write_atomically(path: str | os.PathLike, data: bytes | mmap.mmap, previous: Path | None = None) -> None:
     """Writes a file so that a crash at any point leaves the old one or the new one, never a part.
 

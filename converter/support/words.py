@@ -64,10 +64,18 @@ def share(fraction: float) -> str:
     return {0.0: "frozen", 1.0: "all"}.get(fraction, f"{fraction:.1%}")
 
 
-def amount(name: str, value: float | None) -> str:
-    """Return a figure of `converter.tflite.costs.costs` with its unit."""
+def amount(name: str, value: float | None, unit: str = "") -> str:
+    """Return a figure of `converter.tflite.costs.costs` with its unit.
+
+    Args:
+        name: its key in `COSTS`.
+        value: None where it is not known.
+        unit: of the target's table, `ns` or `instructions`; empty where its numbers only compare with each other.
+    """
     if value is None:
         return "unknown"
+    if name in ("step_cost", "product_cost"):
+        return f"{value / 1e6:.3g} ms" if unit == "ns" else f"{count(value)} {unit or 'by comparison'}"
     return size(value) if COSTS[name][1] else count(value)
 
 

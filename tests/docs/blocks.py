@@ -56,11 +56,15 @@ def parse(path: Path) -> Document:
     return Document.parse(str(path), python, CodeBlockParser("bash", _run_shell), *files, SkipParser())
 
 
-def run(path: Path, folder: Path) -> list[str]:
-    """Runs the blocks of a page in a folder, which is the current one; gives why some were left out."""
+def lay_out(folder: Path, environment: Path) -> None:
+    """Put what a clone holds that blocks use into a folder, with an environment."""
     for name in _CLONE:
         (folder / name).symlink_to(ROOT / name)
-    (folder / ".venv").symlink_to(Path(sys.prefix))
+    (folder / ".venv").symlink_to(environment)
+
+
+def run(path: Path) -> list[str]:
+    """Runs the blocks of a page in the current folder; gives why some were left out."""
     skipped = []
     document = parse(path)
     document.namespace |= {
@@ -103,8 +107,15 @@ def _write_file(example: Example) -> None:
 def _run_shell(example: Example) -> None:
     here = Path.cwd()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    settings = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join([str(here), str(ROOT)])}
-    settings.pop("KERAS_BACKEND", None)  # tests/conftest.py sets it, a reader's shell does not
+    found = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
+    settings = os.environ | {"PATH": path, "PYTHONPATH": found}
+    settings.pop("KERAS_BACKEND", None)  # a reader's shell does not say it
     command = ["bash", "-euo", "pipefail", "-c", str(example.parsed)]
     done = subprocess.run(command, cwd=here, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{example.path}:{example.line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = "jax"  # what Keras takes by itself for a reader who has no TensorFlow
+    for reason in run(Path(sys.argv[1])):
+        print("left out:", reason)

@@ -27,6 +27,9 @@ from converter.support.litert import Interpreter
 
 #: How weights are kept in fewer bytes.
 _SMALLER = {"float16": with_float16, "dynamic": with_int8_weights}
+#: What brings the library that writes a format.
+_EXTRAS = {".pt": "torch", ".safetensors": "safetensors"}
+
 #: A state: the tensors of `session.state()`, a state file, or None for what was built.
 State = Mapping[str, np.ndarray] | str | os.PathLike | None
 
@@ -145,12 +148,14 @@ def export_weights(program: ProgramFile, path: str | os.PathLike, state: State =
         UsageError: as `export_inference`, the program does not hold the weights that its adapters change, or the
             library that writes the format is not installed.
     """
+    suffix = Path(path).suffix
+    if suffix in _EXTRAS:
+        require(_EXTRAS[suffix], f"a {suffix} file")
     check_merges(program)
     weights = whole_counters(trained_weights(program, state))
-    if Path(path).suffix == ".pt":
+    if suffix == ".pt":
         data = pt_file(weights)
-    elif Path(path).suffix == ".safetensors":
-        require("safetensors", "a .safetensors file")
+    elif suffix == ".safetensors":
         from safetensors.numpy import save
 
         data = save({name: np.array(array, order="C") for name, array in weights.items()})

@@ -233,6 +233,14 @@ def tables() -> dict[str, str]:
     return {tomllib.loads(text)["name"]: text for text in sorted(texts)}
 
 
+def unit_of(name: object) -> str:
+    """Return the unit of costs by a target's table, `ns` or `instructions`; empty where it has none or is not known."""
+    try:
+        return target(name).unit
+    except UsageError:
+        return ""
+
+
 def target(name: object) -> Target:
     """Return a target by name, or by the path of a table of one's own (`.toml`, as those beside this file).
 

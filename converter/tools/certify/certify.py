@@ -57,13 +57,23 @@ def certify(
     """
     if steps < 1:
         raise UsageError(f"steps must be at least 1, got {steps}", page="engines")
-    chosen, program = engine(on), read_program(path)
-    if (missing := chosen.missing()) is not None:
-        raise UsageError(f"{on}: {missing}", page="engines")
+    chosen, program = ready(on), read_program(path)
     with at_most(limit, on):
         certificate = examine(program, chosen, steps, data)
     sign(path, certificate)
     return certificate
+
+
+def ready(on: str) -> Engine:
+    """Return an engine that is set up on this machine.
+
+    Raises:
+        UsageError: there is no such engine, or it is not set up.
+    """
+    chosen = engine(on)
+    if (missing := chosen.missing()) is not None:
+        raise UsageError(f"{on}: {missing}", page="engines")
+    return chosen
 
 
 def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) -> Certificate:

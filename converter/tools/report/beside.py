@@ -9,6 +9,7 @@ from typing import Any
 
 from converter.support.errors import UsageError
 from converter.support.words import COSTS, amount, count, size
+from converter.tflite.targets import unit_of
 from converter.tools.report.contents import ReportContents
 from converter.tools.report.rows import Row
 
@@ -49,8 +50,9 @@ def beside(first: ReportContents, second: ReportContents) -> Beside:
     one, other = first.program.manifest, second.program.manifest
     same_unit = one.target == other.target
     names = (one.name, other.name) if one.name != other.name else (f"{one.name} (1)", f"{other.name} (2)")
+    unit = unit_of(one.target) if same_unit else ""
     figures = [
-        _change(COSTS[name][0], one.costs.get(name), other.costs.get(name), partial(amount, name))
+        _change(COSTS[name][0], one.costs.get(name), other.costs.get(name), partial(amount, name, unit=unit))
         for name in COSTS
         if name != "file_bytes"
         and (one.costs.get(name) is not None or other.costs.get(name) is not None)

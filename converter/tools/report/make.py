@@ -12,7 +12,7 @@ import numpy as np
 from converter.program.file import ProgramFile, read_program
 from converter.support.errors import UsageError
 from converter.support.extras import require
-from converter.support.files import write_atomically
+from converter.support.files import check_place, write_atomically
 from converter.support.words import figure
 from converter.tools.report.beside import beside as compare
 from converter.tools.report.contents import ReportContents, contents_of
@@ -56,6 +56,7 @@ def report(
         DeviceError: LiteRT does not run the program.
     """
     require("report", "a report")
+    check_place(out)
     file = read_program(program)
     contents = _contents(file, profile)
     other = None if beside is None else compare(contents, contents_of(read_program(beside)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 
 from converter.program.origins import PHASES
 from converter.support.words import amount, count, share, size
+from converter.tflite.targets import unit_of
 from converter.tools.report import rows
 from converter.tools.report.beside import Beside
 from converter.tools.report.contents import STATUSES, ReportContents
@@ -73,7 +75,7 @@ def render(
         signatures=rows.signatures(contents),
         operators=rows.operators(contents),
         state_tensors=rows.state_tensors(contents),
-        amount=amount,
+        amount=partial(amount, unit=unit_of(manifest.target)),
         runs=runs,
         state=state,
         figures=figures,

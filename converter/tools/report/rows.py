@@ -11,10 +11,9 @@ import numpy as np
 
 from converter.program.manifest import LOSS_OF_STEP, TensorSpec
 from converter.program.origins import PHASES
-from converter.support.errors import UsageError
-from converter.support.words import COSTS, count, counted, reading, size
+from converter.support.words import COSTS, amount, count, counted, reading, size
 from converter.tflite.lowering.forms import form_rows
-from converter.tflite.targets import target as find_target
+from converter.tflite.targets import unit_of
 from converter.tools.report.contents import STATUSES, LayerCosts, ReportContents
 
 Row = tuple[str, ...]
@@ -96,21 +95,14 @@ def step(contents: ReportContents) -> list[Row]:
     figures, target = contents.program.manifest.costs, contents.program.manifest.target
     labels, cost, read = (figures.get(name) or 0 for name in ("labels", "step_cost", "read_bytes"))
     found: list[Row] = [("labels, which of a language model are tokens", count(labels))] if labels else []
-    seconds = cost / 1e9 if _holds_times(target) else None
+    unit = unit_of(target)
+    seconds = cost / 1e9 if unit == "ns" else None
     if seconds is None:
-        found.append((f"cost by the table of {target}, in its unit", count(cost)))
+        found.append((f"cost by the table of {target}", amount("step_cost", cost, unit)))
     else:
         found.append((f"seconds by the table of {target}", f"{seconds:.3g}"))
         found += [("labels a second, by these", f"{labels / seconds:.3g}")] if seconds and labels else []
     return found + ([("reading", reading(read, seconds, seconds))] if read else [])
-
-
-def _holds_times(target: str) -> bool:
-    """Return whether the table of a target that a file names holds nanoseconds; one of a person's own is not known."""
-    try:
-        return find_target(target).unit == "ns"
-    except UsageError:
-        return False
 
 
 def costs(contents: ReportContents) -> Costs:

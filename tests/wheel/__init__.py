@@ -1,0 +1,1 @@
+"""The wheel, installed where nothing of the clone is found."""

@@ -252,7 +252,7 @@ def write_docs(out: Path) -> None:
         return jax.nn.relu(x @ params[0]) @ params[1]
 
     source = Model(apply, w, [jax.ShapeDtypeStruct((1, 8), "float32")])
-    for name, target in (("docs", "tflite-2.16"), ("docs-web", "web")):
+    for name, target in (("docs", "tflite-2.16"), ("docs-web", "litert-2")):
         converter.build(source, optimizer="sgd", batch=BATCH, target=target).write(out / f"{name}.tflite")
 
 

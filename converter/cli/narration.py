@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 
 from rich.console import Console
@@ -31,25 +31,31 @@ class Narrator:
         self._console = Console(stderr=True, markup=False, highlight=False)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, status: Callable[[], str] = lambda: "") -> Iterator[None]:
         """Runs a stage: a spinner on a terminal, one line when it is done.
 
         What the stage prints goes to stderr: stdout is for results, and the person's model code may print as well.
+
+        Args:
+            name: of the stage.
+            status: says how far it is, while it runs.
         """
         start = time.perf_counter()
-        with _without_logs() if self._quiet else self._spinner(name), redirect_stdout(sys.stderr), self._heard(name):
+        loud = _without_logs() if self._quiet else self._spinner(name)
+        with loud, redirect_stdout(sys.stderr), self._heard(name, status):
             yield
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self.say(f"{name:<28} {self.seconds[name]:6.1f} s")
 
     @contextmanager
-    def _heard(self, name: str) -> Iterator[None]:
+    def _heard(self, name: str, status: Callable[[], str]) -> Iterator[None]:
         """Says every so often that a stage still runs, on a terminal or not."""
         done, start = threading.Event(), time.perf_counter()
 
         def speak() -> None:
             while not done.wait(EVERY):
-                self.say(f"still at it: {name}, {time.perf_counter() - start:.0f} s")
+                how_far = status()
+                self.say(f"still at it: {name}, {time.perf_counter() - start:.0f} s{how_far and f': {how_far}'}")
 
         thread = threading.Thread(target=speak, daemon=True)
         if not self._quiet:
@@ -64,7 +70,7 @@ class Narrator:
     def say(self, text: str) -> None:
         """Print one line of narration."""
         if not self._quiet:
-            self._console.print(text, style="dim")
+            self._console.print(text, style="dim", soft_wrap=True)
 
     def _spinner(self, name: str) -> AbstractContextManager[object]:
         if not self._console.is_terminal:

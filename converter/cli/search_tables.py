@@ -10,7 +10,7 @@ from converter.support.invocation import command
 from converter.support.words import share, size
 from converter.tools.search import Found
 from converter.tools.search.analysis import GUESSES
-from converter.tools.search.explore import Trained
+from converter.tools.search.findings import Trained
 
 #: Combinations that a table shows beside the named schemes, and parts.
 _MOST_ROWS = 30
@@ -28,16 +28,26 @@ def show(results: Results, found: Found, folder: Path, trusted: bool) -> None:
     findings = found.findings
     if findings.units:
         _parts(results, found)
-    shown = [t for t in findings.trained if t.name in findings.held_out]
-    full = next(t for t in shown if t.name == "full")
     score = "accuracy" if found.counted else "minus loss"
     measured = ("measured", "off by") if findings.measured else ()
     results.table(
-        "Schemes, the best on the rows that select first",
-        ("scheme", f"held-out {score}", "selecting", "rate", "memory", "step", *measured, "of full", "within", "front"),
-        [_scheme(found, t, full) for t in sorted(shown, key=lambda t: -t.mean)[: None if results.wide else _MOST_ROWS]],
-        right=range(1, 7 + len(measured)),
-        extra=[2, 3, *range(6, 6 + len(measured)), 8 + len(measured)],
+        "Schemes, the best first",
+        (
+            "scheme",
+            score,
+            "selecting",
+            "held-out",
+            "rate",
+            "memory",
+            "step",
+            *measured,
+            "of full",
+            "within",
+            "front",
+        ),
+        [_scheme(found, t) for t in findings.reported[: None if results.wide else _MOST_ROWS]],
+        right=range(1, 8 + len(measured)),
+        extra=[2, 3, 4, *range(7, 7 + len(measured)), 9 + len(measured)],
     )
     for name, why in findings.refused.items():
         results.line(f"{name}: not for this model: {why}")
@@ -81,7 +91,7 @@ def _guess(figure: float | None) -> str:
     return "" if figure is None else f"{figure:.2g}"
 
 
-def _scheme(found: Found, trained: Trained, full: Trained) -> tuple[str, ...]:
+def _scheme(found: Found, trained: Trained) -> tuple[str, ...]:
     held_out, costs = found.held_out(trained.name), trained.costs
     factor, digits = (100, 1) if found.counted else (1, 3)
     step = f"{costs['step_cost'] / 1e6:.2f} {'ms' if found.unit == 'ns' else 'M'}"
@@ -89,13 +99,14 @@ def _scheme(found: Found, trained: Trained, full: Trained) -> tuple[str, ...]:
     measured = () if off is None else (f"{taken / 1e6:.2f} ms", f"{off:+.0%}")
     return (
         trained.name,
-        "" if held_out is None else found.figure(held_out),
+        found.figure(found.score(trained)),
         f"{factor * trained.mean:.{digits}f}",
+        "" if held_out is None else f"{factor * held_out.mean:.{digits}f}",
         f"{trained.rate:g}",
         size(costs["resident_bytes"]),
         step,
         *measured,
-        share(1.0) if trained is full else f"{costs['step_cost'] / full.costs['step_cost']:.0%}",
+        share(1.0) if trained.name == "full" else f"{costs['step_cost'] / found.findings.full['step_cost']:.0%}",
         "yes" if trained.within else "no",
         "yes" if trained.name in found.findings.pareto else "",
     )

@@ -30,6 +30,7 @@ from converter.cli.tables import Results
 from converter.support.errors import UsageError
 from converter.support.extras import require
 from converter.support.files import write_atomically
+from converter.support.interrupts import Asking
 
 if TYPE_CHECKING:
     from converter.tools.search import Found
@@ -91,6 +92,10 @@ def search(
     ray: Annotated[
         str | None, typer.Option(help="The address of a Ray cluster that trains; local: one of its own.")
     ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0, help="What the search may take; 0: until nothing is left to try. Ctrl-C ends it before."),
+    ] = 5.0,
     wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -99,10 +104,11 @@ def search(
 ) -> None:
     """Find which part of MODEL should train within a budget, by training its parts on DATA.
 
-    Named schemes and each part alone are trained first, then combinations of what gained; the best within the budget on
-    rows that select becomes a recipe, and is compared with the named ones on rows that chose nothing.
+    Named schemes are trained first, then each part alone, then combinations of what gained. What did best within the
+    budget becomes a recipe, with its interval and what cannot be told from it; Ctrl-C gives the best so far.
     """
     from converter.cli.search_tables import show
+    from converter.cli.search_watch import SearchWatch
     from converter.tools.search import Effort
     from converter.tools.search import search as find
     from converter.tools.search.run import default_rates
@@ -129,7 +135,8 @@ def search(
         rows, group = _rows(data)
     with narrator.stage("make the model"):
         subject = job.model()
-    with narrator.stage("search"):
+    watch = SearchWatch(narrator)
+    with narrator.stage("search", watch.status), Asking(watch.stop):
         found = find(
             subject,
             rows,
@@ -143,9 +150,9 @@ def search(
             out=out,
             workers=len(os.sched_getaffinity(0)) if workers is None else workers,
             ray=ray,
-            progress=lambda stage, done, all: (
-                narrator.say(f"  {stage}: {done} of {all}") if done in (1, all) or not done % 10 else None
-            ),
+            minutes=minutes or None,
+            stop=watch.stopped,
+            progress=watch.tell,
             **options,
         )
     figures = found.to_json()

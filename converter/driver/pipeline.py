@@ -25,7 +25,7 @@ from converter.driver.features import (
 from converter.passes import absorb_layout
 from converter.passes.manager import Pass, in_order_of_need
 from converter.program.manifest import rows_to_infer
-from converter.support.notes import raised_notes
+from converter.support.notes import Note, raised_notes
 from converter.tflite.backend import beside_engine, in_order, raised, to_builtins
 from converter.training.augment import augmentation_note
 from converter.training.batch_dependence import mixing_notes
@@ -68,6 +68,7 @@ def say(c: Compilation) -> Compilation:
         *kept_head_notes({row.parameter: row.why for row in c.resolved}),
         *mixing_notes(c.mixing),
         *raised_notes(raised(c.scored, c.target)),
+        *([Note(f"target {c.target.name}", "as compiled", c.target.advice)] if c.target.advice else []),
     ]
     return replace(c, notes=notes)
 

@@ -146,7 +146,8 @@ def _by_name(what: str, specs: tuple[TensorSpec, ...], given: Any) -> list[tuple
                     page="sessions",
                 )
         if missing := [name for name in names if name not in given]:
-            raise UsageError(f"{what}: the {kind} {missing[0]} is missing", page="sessions")
+            wanted = f"{has.capitalize()} {_sized(specs)}; {_came(given)} came"
+            raise UsageError(f"{what}: the {kind} {missing[0]} is missing. {wanted}", page="sessions")
         return [(spec, given[spec.label]) for spec in specs]
     if len(specs) == 1:
         return [(specs[0], given)]
@@ -186,6 +187,17 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise UsageError(f"{spec.name}: row {row} holds NaN or infinity", page="sessions")
     return array
+
+
+def _sized(specs: tuple[TensorSpec, ...]) -> str:
+    """Return names and shapes of what is taken, rows left out."""
+    return ", ".join(f"{spec.label} ({spec.dtype}{list(spec.shape[1:])} a row)" for spec in specs)
+
+
+def _came(given: Mapping[str, Any]) -> str:
+    """Return names and shapes of what was passed in."""
+    shapes = {name: getattr(value, "shape", type(value).__name__) for name, value in given.items()}
+    return ", ".join(f"{name} ({s if isinstance(s, str) else list(s)})" for name, s in shapes.items()) or "nothing"
 
 
 def _as_rows_of(spec: TensorSpec, array: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import signal
 
 TYPE_CHECKING = False  # as in `converter.__main__`
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 #: What a shell reports for a command that Ctrl-C ended.
@@ -31,6 +32,33 @@ def too_late() -> None:
     """
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class Asking:
+    """While this is open the first Ctrl-C asks for an early end; the next, or where the answer is no, ends the process.
+
+    Only where `end_at_once` was called, as for `too_late`.
+    """
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        """Changes nothing yet; `stop` ends early, and returns whether it does."""
+        self._stop = stop
+
+    def __enter__(self) -> None:
+        """Asks from here on."""
+        self._is_ours = signal.getsignal(signal.SIGINT) is _end
+        if self._is_ours:
+            signal.signal(signal.SIGINT, self._ask)
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the process at once again."""
+        if self._is_ours:
+            end_at_once()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        end_at_once()
+        if not self._stop():
+            _end(number, frame)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -14,7 +14,9 @@ import tensorflow as tf
 
 import converter
 import jax_frontend
+from converter.program.manifest import TensorSpec
 from converter.runtime import TrainingSession
+from converter.runtime.examples import _by_name
 from converter.support.errors import UsageError
 from scripts.harness.batches import random_batches, read_batches
 from tests.runtime.programs import BATCH, EXAMPLES, program
@@ -196,6 +198,15 @@ def test_what_fit_does_not_take(options: dict[str, Any], message: str) -> None:
 def test_what_is_no_data(method: str, source: Any, message: str) -> None:
     with opened() as session, pytest.raises(UsageError, match=message):
         getattr(session, method)(source, **({"epochs": 1} if method == "fit" else {}))
+
+
+def test_what_is_missing_is_said_with_what_came() -> None:
+    specs = (TensorSpec("x", (4, 3), "float32", "input"), TensorSpec("mask", (4, 5), "int32", "input"))
+    with pytest.raises(
+        UsageError, match=r"x: the input mask is missing\. The model has x \(float32\[3\] a row\), "
+    ) as refused:
+        _by_name("x", specs, {"x": np.zeros((8, 3), np.float32)})
+    assert "mask (int32[5] a row); x ([8, 3]) came" in str(refused.value)
 
 
 BATCHES: dict[str, Callable[[Any], Any]] = {

@@ -9,6 +9,7 @@ import {
   labelled,
   NoStateError,
   type Plan,
+  type Row,
   type Sample,
   StorageError,
   type TrainEvent,
@@ -328,6 +329,13 @@ test("bad samples and plans are refused before the first step", async () => {
     Array(1001).fill(good),
   ];
   for (const each of bad) await assert.rejects(collected(trainer.fit(each, plan)), InputError);
+  const rows: [unknown, RegExp][] = [
+    [{ pixels: x }, /the input x is missing: it takes x \(36 x float32\), and pixels \(Float32Array of 36\) came/],
+    [{}, /it takes x \(36 x float32\), and nothing came/],
+    [x, /a row names its inputs: \{ x: values \}; Float32Array of 36 came/],
+    [{ x: [...x] }, /rows\[0\]\.x: expected 36 x float32, got an Array of 36/],
+  ];
+  for (const [row, said] of rows) await assert.rejects(trainer.infer([row as Row]), said);
   const plans: Plan[] = [
     { epochs: 0 },
     { epochs: 1e9 },

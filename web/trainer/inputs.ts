@@ -107,12 +107,16 @@ export class Inputs {
   }
 
   private inputs(where: string, row: Row): void {
+    if (ArrayBuffer.isView(row) || Array.isArray(row)) {
+      const [first] = this.taken;
+      refuse(`${where}: a row names its inputs: { ${first?.name}: values }; ${came(row)} came`);
+    }
     const tokens = this.tokens(where, row);
     for (const spec of this.taken) {
       values(
         `${where}.${spec.name}`,
         spec,
-        own(row, spec.name) ?? refuse(`${where}: the input ${spec.name} is missing`),
+        own(row, spec.name) ?? refuse(`${where}: the input ${spec.name} is missing: ${expected(this.taken, row)}`),
         tokens,
       );
     }
@@ -123,7 +127,9 @@ export class Inputs {
 
   private targetsOf(where: string, targets: Row, tokens?: number): void {
     for (const spec of this.targets) {
-      const target = own(targets, labelOf(spec)) ?? refuse(`${where}: the target ${labelOf(spec)} is missing`);
+      const target =
+        own(targets, labelOf(spec)) ??
+        refuse(`${where}: the target ${labelOf(spec)} is missing: ${expected(this.targets, targets)}`);
       values(`${where}.${spec.name}`, spec, target, tokens);
       const known = this.labels.get(spec.name);
       const problem = known && problemOf(known, this.losses.get(spec.name) ?? "its loss", target);
@@ -143,7 +149,21 @@ function own(row: Row, name: string): Values | undefined {
   return Object.hasOwn(row, name) ? row[name] : undefined;
 }
 
+/** What a program takes, and what came in its place. */
+function expected(specs: TensorSpec[], row: Row): string {
+  const wanted = specs.map((spec) => `${labelOf(spec)} (${rowSize(spec)} x ${spec.dtype})`).join(", ");
+  const given = Object.entries(row).map(([name, each]) => `${name} (${came(each)})`);
+  return `it takes ${wanted}, and ${given.length > 0 ? given.join(", ") : "nothing"} came`;
+}
+
+/** What was passed in, in words. */
+function came(value: unknown): string {
+  if (!ArrayBuffer.isView(value)) return Array.isArray(value) ? `an Array of ${value.length}` : String(value);
+  return `${value.constructor.name} of ${(value as Values).length}`;
+}
+
 function values(where: string, spec: TensorSpec, values: Values, size = rowSize(spec)): void {
+  if (!ArrayBuffer.isView(values)) refuse(`${where}: expected ${size} x ${spec.dtype}, got ${came(values)}`);
   const dtype = dtypeOf(values, spec.dtype);
   if (dtype !== spec.dtype || values.length !== size) {
     refuse(`${where}: expected ${size} x ${spec.dtype}, got ${values.length} x ${dtype}`);

@@ -88,6 +88,11 @@ export class Manifest {
     return this.fields.name;
   }
 
+  /** The names of the classes, in the order of the scores; null where nobody named them. */
+  get labels(): string[] | null {
+    return this.fields.labels;
+  }
+
   /** Whether the program was found right on an engine, in this very version. */
   isCertified(on: string, engine: string, version: string): boolean {
     return this.certificates.some((it) => it.on === on && it.ok && it.engine === engine && it.version === version);

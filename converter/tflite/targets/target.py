@@ -41,6 +41,7 @@ class Target:
     Attributes:
         name: as the person writes it, e.g. `litert-2/x86-64`.
         description: runtime, version, processor, and where the figures come from.
+        advice: what those who build for it are told; empty where there is nothing to say.
         unit: of its costs: `ns`, `instructions`, or empty where they only compare with each other.
         per_mac: cost of one multiply-accumulate by form, in the table's own `unit`; of a product, where it is 64 deep.
         per_byte: cost of one byte read or written by form, in the same unit, while what is touched stays in the cache.
@@ -68,6 +69,7 @@ class Target:
 
     name: str
     description: str
+    advice: str = field(default="", kw_only=True)
     unit: str = field(default="", kw_only=True)
     per_mac: Mapping[str, float]
     per_byte: Mapping[str, float]
@@ -289,6 +291,7 @@ def _joined(targets: Sequence[Target]) -> Target:
     return Target(
         name=",".join(dict.fromkeys(t.name for t in targets)),
         description="; ".join(dict.fromkeys(t.description for t in targets)),
+        advice=" ".join(dict.fromkeys(t.advice for t in targets if t.advice)),
         unit=targets[0].unit if len({t.unit for t in targets}) == 1 else "",
         per_mac=dearest("per_mac"),
         per_byte=dearest("per_byte"),

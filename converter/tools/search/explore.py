@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -14,10 +13,7 @@ from converter.support.errors import UsageError
 from converter.tools.search import clock
 from converter.tools.search.additive import Chosen, Gains, LinearCost, best_within
 from converter.tools.search.analysis import (
-    MeanEstimate,
-    Ranking,
     Unit,
-    estimate,
     gains_of,
     guesses,
     rankings,
@@ -27,6 +23,15 @@ from converter.tools.search.budgets import RESOURCES, Budget, check_head
 from converter.tools.search.effort import Effort
 from converter.tools.search.evaluator import Evaluator
 from converter.tools.search.evolution import evolve
+from converter.tools.search.findings import (
+    Costs,
+    SearchFindings,
+    Trained,
+    best_of,
+    difference,
+    is_undominated,
+    order,
+)
 from converter.tools.search.space import Candidate, Space, Update, as_rules
 from converter.tools.search.subject import Trial
 
@@ -36,84 +41,6 @@ _LEVELS = (0.25, 0.5, 0.75)
 _PROPOSALS = 25
 #: Random combinations that the linear costs are fitted to, for each group of choices.
 _FITTED = 3
-
-Costs = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A scheme that was trained.
-
-    Attributes:
-        name: in words.
-        update: the scheme.
-        costs: of its program.
-        within: whether these are within the budgets.
-        rate: the learning rate that did best on the rows that select.
-        scores: with it, one a seed.
-        predicted: of a combination, its gain over the head if gains added up.
-    """
-
-    name: str
-    update: Update
-    costs: Costs
-    within: bool
-    rate: float
-    scores: tuple[float, ...]
-    predicted: float | None = None
-
-    @property
-    def mean(self) -> float:
-        """The mean score on the rows that select."""
-        return float(np.mean(self.scores))
-
-
-@dataclass(frozen=True)
-class SearchFindings:
-    """What a search found.
-
-    Attributes:
-        limits: the budgets by the figure of `converter.tflite.costs.costs` that they limit.
-        found: the scheme that does best within the budgets.
-        trained: all that was trained, the named schemes first, `head` among them.
-        refused: named schemes that the model does not allow, and why.
-        pareto: names of those that no other beats in score and step, or in score and memory.
-        held_out: scores of the found and the named schemes and of `pareto`, on rows that chose nothing; without those
-            that diverge there.
-        units: the parts that were trained alone.
-        gains: of each part over the head.
-        guesses: cheap figures of each part.
-        rankings: how well these rank the gains.
-        chosen: what integer programming proposed at the budgets.
-        measured: nanoseconds of a step of what is in `held_out`, if they were measured, by name.
-        fitted: names of those by which steps of others are foreseen.
-    """
-
-    limits: Mapping[str, float]
-    found: Trained
-    trained: tuple[Trained, ...]
-    refused: Mapping[str, str]
-    pareto: tuple[str, ...]
-    held_out: Mapping[str, tuple[float, ...]]
-    units: tuple[Unit, ...]
-    gains: Mapping[str, MeanEstimate]
-    guesses: Mapping[str, Mapping[str, float]]
-    rankings: tuple[Ranking, ...]
-    chosen: Chosen
-    measured: Mapping[str, float]
-    fitted: tuple[str, ...]
-
-    def against(self) -> dict[str, MeanEstimate]:
-        """Return the difference of the found scheme from each other one on held-out rows, training by training."""
-        mine = self.held_out.get(self.found.name)
-        others = {name: scores for name, scores in self.held_out.items() if name != self.found.name}
-        return {} if mine is None else {name: difference(mine, scores) for name, scores in others.items()}
-
-    @property
-    def additivity(self) -> list[tuple[Trained, float]]:
-        """Combinations with what they gain less what they would if gains added up."""
-        head = next(each for each in self.trained if each.name == "head")
-        return [(t, t.mean - head.mean - t.predicted) for t in self.trained if t.predicted is not None]
 
 
 class Explorer:
@@ -144,22 +71,22 @@ class Explorer:
         """
         names = list(dict.fromkeys(("full", "head", *named)))
         fitted = self._set_clock(names) if self._effort.measure else ()
-        priced = self._evaluator.costs(names)
+        priced = self._evaluator.costs(names, must=True)
         costs = {name: each["costs"] for name, each in zip(names, priced, strict=True) if "costs" in each}
         refused = {name: each["error"] for name, each in zip(names, priced, strict=True) if "error" in each}
         for name in {"full", "head"} & refused.keys():
             raise UsageError(f"the scheme {name} is not for this model: {refused[name]}", page="search")
         self._limits = {RESOURCES[budget.resource]: budget.limit(costs) for budget in self._budgets}
         check_head(self._budgets, costs)
-        units = [] if self._effort.named else units_of(self._space)
-        of_units = self._priced(units)
-        units = [unit for unit in units if unit.name in of_units]
-        self._train([Wanted(name, name, costs[name]) for name in names if name in costs])
-        head = self._known("head")
+        head = self._train([Wanted("head", "head", costs["head"])], must=True)[0]
         if head is None:
             raise UsageError(
                 f"the head diverges with each learning rate, {self._effort.rates}: give smaller ones", page="search"
             )
+        self._train([Wanted(name, name, costs[name]) for name in names if name in costs])
+        units = [] if self._effort.named else units_of(self._space)
+        of_units = self._priced(units)
+        units = [unit for unit in units if unit.name in of_units]
         alone = self._train([Wanted(unit.name, unit.update, of_units[unit.name]) for unit in units])
         gains = {part.name: difference(part.scores, head.scores) for part in alone if part is not None}
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
@@ -170,20 +97,17 @@ class Explorer:
         nothing = Chosen([], 0, True, {})
         chosen = self._combine(adding_up, costs["head"], costs["full"], shorter) if units else nothing
         trained = list(self._trained.values())
-        best = min((each for each in trained if each.within), key=_order)
-        front = [each.name for each in trained if _is_undominated(each, trained)]
+        best = min((each for each in trained if each.within), key=order)
+        front = [each.name for each in trained if is_undominated(each, trained)]
         reported = [each for each in trained if each.name in {best.name, *names, *front}]
-        scores = self._evaluator.scores(
-            [t.update for t in reported], [self._trials("held_out", t.rate) for t in reported]
-        )
-        held_out = zip(reported, scores, strict=True)
+        held_out = self._judged(reported)
         return SearchFindings(
             limits=self._limits,
-            found=best,
+            found=best_of(reported, held_out) or best,
             trained=tuple(trained),
             refused=refused,
             pareto=tuple(front),
-            held_out={t.name: tuple(s for s in each if s is not None) for t, each in held_out if None not in each},
+            held_out=held_out,
             units=tuple(units),
             gains=gains,
             guesses=table,
@@ -191,11 +115,22 @@ class Explorer:
             chosen=chosen,
             measured=self._measured({t.name: t.update for t in reported}) if self._effort.measure else {},
             fitted=fitted,
+            full=costs["full"],
+            cut=self._evaluator.cut,
         )
+
+    def _judged(self, reported: Sequence[Trained]) -> dict[str, tuple[float, ...]]:
+        """Return scores on the held-out rows by name, without schemes that diverge there; the likeliest are first."""
+        self._evaluator.limit.judge()
+        ordered = sorted(reported, key=lambda each: (not each.within, *order(each)))
+        trials = [self._trials("held_out", each.rate) for each in ordered]
+        found = zip(ordered, self._evaluator.scores([each.update for each in ordered], trials), strict=True)
+        whole = {each.name: [s for s in scores or () if s is not None] for each, scores in found}
+        return {each.name: tuple(whole[each.name]) for each in reported if len(whole[each.name]) == self._effort.seeds}
 
     def _set_clock(self, names: Sequence[str]) -> tuple[str, ...]:
         """From now on steps are foreseen by those that these schemes take; the ones of them that the model allows."""
-        found = zip(names, self._evaluator.costs(names), strict=True)
+        found = zip(names, self._evaluator.costs(names, must=True), strict=True)
         able = {name: each["costs"] for name, each in found if "costs" in each}
         self._evaluator.clock = clock.fitted(
             [*able.values()], [*self._measured({name: name for name in able}).values()]
@@ -235,8 +170,10 @@ class Explorer:
     def _known(self, update: Update) -> Trained | None:
         return self._trained.get(json.dumps(update))
 
-    def _train(self, wanted: Sequence[Wanted]) -> list[Trained | None]:
+    def _train(self, wanted: Sequence[Wanted], must: bool = False) -> list[Trained | None]:
         """Trains schemes with the learning rates that are best for them; None of those that diverge with each.
+
+        None also of those that the time does not suffice for, unless they must be trained.
 
         The rate that did best so far is trained with all seeds, until that is so of the one that did best.
         """
@@ -249,7 +186,7 @@ class Explorer:
         scores: dict[str, dict[float, list[float]]] = {key: {} for key in new}
         asked = [(key, rate, effort.rate_seeds or effort.seeds) for key in new for rate in effort.rates]
         while asked:
-            self._race(new, scores, asked)
+            self._race(new, scores, asked, must)
             best = {key: _leader(by_rate) for key, by_rate in scores.items() if by_rate}
             asked = [(key, r, effort.seeds) for key, r in best.items() if len(scores[key][r]) < effort.seeds]
         for key, rate in best.items():
@@ -263,18 +200,34 @@ class Explorer:
         schemes: Mapping[str, Wanted],
         scores: Mapping[str, dict[float, list[float]]],
         asked: Sequence[tuple[str, float, int]],
+        must: bool,
     ) -> None:
-        """Adds scores by rate, of so many first seeds; rates that diverge are taken out."""
+        """Adds scores by rate, of so many first seeds, without rates that diverge and what was not done in time."""
         trials: dict[str, list[Trial]] = {}
         for key, rate, seeds in asked:
             trials.setdefault(key, []).extend(self._trials("selection", rate)[:seeds])
-        found = self._evaluator.scores([schemes[key].update for key in trials], [*trials.values()])
+        told = partial(self._heard, schemes)
+        found = self._evaluator.scores([schemes[key].update for key in trials], [*trials.values()], must, told)
         for key, each in zip(trials, found, strict=True):
+            if each is None:
+                scores[key].clear()
+                continue
             for rate in dict.fromkeys(trial.rate for trial in trials[key]):
                 some = [score for score, trial in zip(each, trials[key], strict=True) if trial.rate == rate]
                 scores[key][rate] = [score for score in some if score is not None]
                 if None in some:
                     del scores[key][rate]
+
+    def _heard(self, schemes: Mapping[str, Wanted], update: Update, found: Mapping[Trial, float | None]) -> None:
+        """Keeps the best scheme within the budgets so far, by the best of its rates, for those who wait."""
+        wanted = schemes[json.dumps(update)]
+        by_rate: dict[float, list[float]] = {}
+        for trial, score in found.items():
+            by_rate.setdefault(trial.rate, []).append(float("-inf") if score is None else score)
+        score = max(float(np.mean(each)) for each in by_rate.values())
+        best = self._evaluator.best
+        if self._fits(wanted.costs) and score > (float("-inf") if best is None else best[1]):
+            self._evaluator.best = (wanted.name, score)
 
     def _shorter(self, prior: Mapping[str, float]) -> list[Candidate]:
         """As much of what the scheme of the architecture grants as can be chosen and is within the budgets.
@@ -304,6 +257,8 @@ class Explorer:
         Parents are others beside.
         """
         models = self._cost_models(gains)
+        if self._evaluator.limit.is_over():
+            return Chosen([], 0, False, {})
         effort, space = self._effort, self._space
 
         def best(limits: Mapping[str, float], want: int) -> Chosen:
@@ -337,6 +292,8 @@ class Explorer:
         points = [space.candidate([0] * len(groups)), *(space.alone(g, c) for g, c in columns), *drawn]
         points = list(dict.fromkeys(points))
         known = [(c, cost) for c, cost in zip(points, self._costs(points), strict=True) if cost is not None]
+        if self._evaluator.limit.is_over():
+            return {}
         return {figure: LinearCost(space, {c: cost[figure] for c, cost in known}) for figure in RESOURCES.values()}
 
 
@@ -352,23 +309,3 @@ class Wanted(NamedTuple):
 def _leader(by_rate: Mapping[float, Sequence[float]]) -> float:
     """Return the rate with the best mean; of equal ones the smaller."""
     return max(by_rate, key=lambda rate: (np.mean(by_rate[rate]), -rate))
-
-
-def difference(scores: Sequence[float], others: Sequence[float]) -> MeanEstimate:
-    """Return how much larger scores are than others, pair by pair."""
-    return estimate(np.subtract(scores, others).tolist())
-
-
-def _order(trained: Trained) -> tuple[float, ...]:
-    """Return the best score first; of equal ones the smaller."""
-    return (-trained.mean, *(trained.costs[figure] for figure in RESOURCES.values()))
-
-
-def _is_undominated(trained: Trained, others: Sequence[Trained]) -> bool:
-    """Return whether in score and memory, or in score and step, no other is as good in both and better in one."""
-
-    def beats(other: Trained, figure: str) -> bool:
-        mine, theirs = (trained.mean, -trained.costs[figure]), (other.mean, -other.costs[figure])
-        return theirs != mine and all(a >= b for a, b in zip(theirs, mine, strict=True))
-
-    return any(not any(beats(other, figure) for other in others) for figure in RESOURCES.values())

@@ -9,7 +9,7 @@ from typing import Any
 from converter.tools.search.analysis import GUESSES, MeanEstimate, estimate, student_t
 from converter.tools.search.budgets import RESOURCES
 from converter.tools.search.effort import Effort
-from converter.tools.search.explore import SearchFindings, Trained, difference
+from converter.tools.search.findings import SearchFindings, Trained, difference
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.space import Update
 
@@ -57,6 +57,10 @@ class Found:
         """The learning rate over the training in which it did best, in words."""
         return RateSchedule(**self.setting["course"]).describe(self.learning_rate)
 
+    def score(self, trained: Trained) -> MeanEstimate:
+        """Return the score of a scheme over all its trainings with its best rate, none on rows that it learned from."""
+        return estimate(self.findings.judged(trained))
+
     def held_out(self, name: str) -> MeanEstimate | None:
         """Return the score of a scheme on rows that nothing was chosen with; None of what was not judged on them."""
         scores = self.findings.held_out.get(name)
@@ -67,6 +71,11 @@ class Found:
         findings, found = self.findings, self.findings.found
         said = []
         against = findings.against()
+        if findings.cut:
+            said.append("the time was over before all was tried: the same command goes on from here (--minutes 20)")
+        if not findings.held_out:
+            said.append("nothing was judged on held-out rows: figures are of the rows that select, and flatter")
+        said += self._said_of_alike()
         for rival in findings.trained:
             if rival.name not in _RIVALS or rival.name not in against:
                 continue
@@ -79,7 +88,7 @@ class Found:
         if edges := self._edges():
             said.append(f"the best of the learning rates was the first or last for {', '.join(edges)}: try beyond it")
         if found.name in _RIVALS:
-            said.append(f"nothing within the budget did better than {found.name} on the rows that select")
+            said.append(f"nothing within the budget did better than {found.name}")
         if len(errors := [error for _, error in findings.additivity]) > 1:
             mean = self.figure(estimate(errors), sign=True)
             said.append(f"{len(errors)} combinations gained {mean} more than the sum of what their parts gained alone")
@@ -90,6 +99,15 @@ class Found:
             )
         return [*said, *self._said_of_full(), *self._said_of_steps()]
 
+    def _said_of_alike(self) -> list[str]:
+        """Return which schemes are as good within the budget, as far as intervals tell, and what the cheapest takes."""
+        if not (alike := self.findings.alike()):
+            return []
+        least, *others = alike
+        names = " or ".join([least.name, *(each.name for each in others)])
+        which = f"{least.name}, the cheapest, takes" if others else "which takes"
+        return [f"intervals do not tell it from {names}; {which} {self._times(least)} of the found one"]
+
     def off_by(self, trained: Trained) -> float | None:
         """Return the step that was foreseen over the measured one, less 1; None: it was not measured."""
         step = self.findings.measured.get(trained.name)
@@ -97,12 +115,12 @@ class Found:
 
     def _said_of_full(self) -> list[str]:
         """Return what it takes at least to do as well as full training."""
-        by_name = {t.name: t for t in self.findings.trained if t.name in self.findings.held_out}
+        by_name = {t.name: t for t in self.findings.reported}
         if "full" not in by_name:
             return []
         full = by_name.pop("full")
-        scores = self.findings.held_out
-        by = {name: difference(scores[name], scores["full"]) for name in by_name}
+        judged = self.findings.judged
+        by = {name: difference(judged(trained), judged(full)) for name, trained in by_name.items()}
 
         def shares(name: str) -> list[float]:
             return [by_name[name].costs[figure] / full.costs[figure] for figure in RESOURCES.values()]
@@ -127,7 +145,7 @@ class Found:
 
     def _edges(self) -> list[str]:
         """Reported schemes that might do better with a rate that was not tried."""
-        rates, reported = self.effort.rates, [t for t in self.findings.trained if t.name in self.findings.held_out]
+        rates, reported = self.effort.rates, self.findings.reported
         return [f"{t.name} ({t.rate:g})" for t in reported if len(rates) > 1 and t.rate in (rates[0], rates[-1])]
 
     def _times(self, other: Trained) -> str:
@@ -153,6 +171,7 @@ class Found:
             "unit_of_step_cost": self.unit,
             "limits": dict(findings.limits),
             "found": findings.found.name,
+            "cut": findings.cut,
             "update": self.update,
             "frozen": self.frozen,
             "learning_rate": self.learning_rate,
@@ -189,6 +208,7 @@ class Found:
             "within": trained.within,
             "pareto": trained.name in self.findings.pareto,
             "learning_rate": trained.rate,
+            "all": _json(self.score(trained)),
             "selection": {"scores": list(trained.scores), **(_json(estimate(trained.scores)) or {})},
             "held_out": None if held_out is None else {"scores": list(held_out), **(_json(estimate(held_out)) or {})},
             "predicted_gain": trained.predicted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from converter.tools.search.effort import Effort
 from converter.tools.search.evaluator import Evaluator, Progress, SearchJournal, digest
 from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
+from converter.tools.search.limit import TimeLimit
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import count_rows, split
 from converter.tools.search.space import granted, read_space
@@ -56,7 +58,9 @@ def search(
     out: str | Path | None = None,
     workers: int = 1,
     ray: str | None = None,
-    progress: Progress = lambda stage, done, all: None,
+    minutes: float | None = 5.0,
+    stop: threading.Event | None = None,
+    progress: Progress = lambda how_far: None,
     **options: Any,
 ) -> Found:
     """Find which part of a model should train within a budget, by training its parts with the compiled programs.
@@ -76,7 +80,9 @@ def search(
         out: a folder for the journal, in which a search that was killed goes on.
         workers: processes that train; 0: this one.
         ray: the address of a Ray cluster that trains instead, `local` for one of this machine's.
-        progress: told how many of how many are done in a stage, `progress(stage, done, all)`.
+        minutes: that it may take; None: until nothing is left to try. The head is trained whatever that takes.
+        stop: ends it with the best so far, where another thread sets it.
+        progress: told of each job that is done: the stage, how many of how many, the best scheme so far, the time left.
         **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...),
             without `update` and `check`.
 
@@ -113,7 +119,9 @@ def search(
     }
     journal = SearchJournal(_journal(out), setting)
     some: Workers = Ray(subject, ray) if ray else Processes(subject, workers) if workers else Inline(subject)
-    explorer = Explorer(read_space(source, effort.ratios), Evaluator(some, journal, progress), effort, budgets)
+    limit = TimeLimit(None if minutes is None else 60 * minutes, stop)
+    evaluator = Evaluator(some, journal, progress, limit)
+    explorer = Explorer(read_space(source, effort.ratios), evaluator, effort, budgets)
     try:
         findings = explorer.run(COMPARED, granted(source, PRIOR))
     finally:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
+from multiprocessing.synchronize import Event
 from typing import Any, Protocol
 
 from converter.support.errors import DeviceError
@@ -18,15 +20,25 @@ from converter.tools.search.subject import Evaluation
 #: How often in a row workers may die with nothing done before the search ends.
 _DEATHS = 3
 
+#: Seconds after which those who wait for jobs look whether it is over.
+_LOOK = 0.5
+
 #: What does a job.
 Function = Callable[[Evaluation], dict[str, Any]]
+#: Whether what is not done yet is to be left.
+IsOver = Callable[[], bool]
+
+
+def never() -> bool:
+    """Return that it is not over."""
+    return False
 
 
 class Workers(Protocol):
     """Those who do jobs."""
 
-    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Return the number of each job and what came out, as they are done."""
+    def each(self, jobs: Sequence[Evaluation], is_over: IsOver = never) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Return the number of each job and what came out, as they are done, until it is over."""
 
     def close(self) -> None:
         """Lets them go; what was asked for and not done yet is left."""
@@ -38,9 +50,11 @@ class Inline:
     def __init__(self, function: Function) -> None:
         self._function = function
 
-    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation], is_over: IsOver = never) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
         for number, job in enumerate(jobs):
+            if is_over():
+                return
             yield number, self._function(job)
 
     def close(self) -> None:
@@ -53,18 +67,26 @@ class Processes:
     def __init__(self, function: Function, count: int) -> None:
         self._pickled, self._count = _pickled(function), count
         self._pool: ProcessPoolExecutor | None = None
+        self._spawn = multiprocessing.get_context("spawn")
+        self._leave = self._spawn.Event()
 
-    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation], is_over: IsOver = never) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
         left, deaths = dict(enumerate(jobs)), 0
         while left:
             futures = {self._open().submit(_do, job): number for number, job in left.items()}
+            waiting = set(futures)
             try:
-                for future in as_completed(futures):
-                    found = future.result()
-                    del left[futures[future]]
-                    deaths = 0
-                    yield futures[future], found
+                while waiting:
+                    if is_over():
+                        self.close()
+                        return
+                    done, waiting = wait(waiting, _LOOK, FIRST_COMPLETED)
+                    for future in done:
+                        found = future.result()
+                        del left[futures[future]]
+                        deaths = 0
+                        yield futures[future], found
             except BrokenProcessPool:
                 self._pool, deaths = None, deaths + 1
                 if deaths == _DEATHS:
@@ -77,12 +99,14 @@ class Processes:
         """See `Workers`."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+            self._leave.set()
             self._pool = None
 
     def _open(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._count, spawn, initializer=_begin, initargs=(self._pickled,))
+            self._leave.clear()
+            given = (self._pickled, self._leave)
+            self._pool = ProcessPoolExecutor(self._count, self._spawn, initializer=_begin, initargs=given)
         return self._pool
 
 
@@ -98,15 +122,20 @@ class Ray:
         self._ray, self._pickled = ray, ray.put(_pickled(function))
         self._do = ray.remote(num_cpus=1, max_retries=_DEATHS)(_do_pickled)
 
-    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation], is_over: IsOver = never) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
         waiting = {self._do.remote(self._pickled, job): number for number, job in enumerate(jobs)}
         while waiting:
-            (done,), _ = self._ray.wait(list(waiting))
-            try:
-                yield waiting.pop(done), self._ray.get(done)
-            except self._ray.exceptions.WorkerCrashedError as error:
-                raise DeviceError(f"Ray's workers died {_DEATHS + 1} times over the same job: {error}") from None
+            if is_over():
+                for left in waiting:
+                    self._ray.cancel(left)
+                return
+            finished, _ = self._ray.wait(list(waiting), timeout=_LOOK)
+            for done in finished:
+                try:
+                    yield waiting.pop(done), self._ray.get(done)
+                except self._ray.exceptions.WorkerCrashedError as error:
+                    raise DeviceError(f"Ray's workers died {_DEATHS + 1} times over the same job: {error}") from None
 
     def close(self) -> None:
         """See `Workers`."""
@@ -125,12 +154,14 @@ def _pickled(function: Function) -> bytes:
 _function: Function | None = None
 
 
-def _begin(pickled: bytes) -> None:
-    """In a new process: takes the function, and ends with the process that wanted it."""
+def _begin(pickled: bytes, leave: Event) -> None:
+    """In a new process: takes the function, and ends with the process that wanted it, or when it is let go."""
     global _function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the search, which ends with what it knows
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_when, args=(leave,), daemon=True).start()
     _function = _loaded(pickled)
 
 
@@ -138,6 +169,12 @@ def _end_with(parent: Any) -> None:
     """A process that was killed cannot end its workers, which would wait for jobs for ever."""
     parent.join()
     os._exit(1)
+
+
+def _end_when(leave: Event) -> None:
+    """What runs when a search is over is of no use any more, and may take minutes."""
+    leave.wait()
+    os._exit(0)
 
 
 def _do(job: Evaluation) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import converter
+import jax_frontend
 from converter.ir import INT32, Builder, TensorType
 from converter.support.errors import UnsupportedError, UsageError
 from converter.tflite import builtins as tfl
@@ -74,6 +76,17 @@ def test_bytes_cost_what_the_caches_behind_a_core_hold_of_them() -> None:
     alone = replace(table, shared_cache_bytes=1 << 20)  # no caches are shared
     costs = [alone.moved("transpose", 1000, touched) / 1000 for touched in (1 << 20, (1 << 20) + 1)]
     assert costs == pytest.approx([near, beyond])
+
+
+def test_what_a_target_is_for_is_a_note_of_the_build() -> None:
+    model = jax_frontend.Model(
+        lambda p, x: x @ p["w"], {"w": np.eye(3, dtype=np.float32)}, [np.zeros((1, 3), np.float32)]
+    )
+    notes = {name: converter.build(model, optimizer="sgd", target=name).notes for name in ("web", "litert-2")}
+    said = [note.why for note in notes["web"] if note.subject == "target web"]
+    assert len(said) == 1
+    assert "trainer.js runs in WebAssembly" in said[0]
+    assert not any(note.subject.startswith("target") for note in notes["litert-2"])
 
 
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:

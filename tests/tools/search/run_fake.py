@@ -15,6 +15,7 @@ from converter.tools.search.effort import Effort
 from converter.tools.search.evaluator import Evaluator, Progress, SearchJournal
 from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
+from converter.tools.search.limit import TimeLimit
 from converter.tools.search.subject import Evaluation
 from converter.tools.search.workers import Inline
 from tests.tools.search.common import NAMED, fake, space
@@ -29,10 +30,11 @@ def run(
     budgets: tuple[str, ...] = ("memory=60%",),
     effort: Effort = EFFORT,
     prior: Mapping[str, float] = PRIOR,
-    progress: Progress = lambda stage, done, all: None,
+    limit: TimeLimit | None = None,
+    progress: Progress = lambda how_far: None,
 ) -> Found:
     """The search; evaluations are made here."""
-    evaluator = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}), progress)
+    evaluator = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}), progress, limit)
     explorer = Explorer(space(), evaluator, effort, parse_budgets(budgets, target("litert-2")))
     return Found(explorer.run(NAMED, prior), "fake", "", True, effort, {})
 

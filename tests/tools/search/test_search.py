@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,7 +36,7 @@ def data(path: Path) -> Path:
 def test_a_whole_search(run: Run, tmp_path: Path) -> None:  # noqa: F811
     data(tmp_path / "rows.npz")
     arguments = ["--data", "rows.npz", "--batch", "4", "--samples", "24", "--epochs", "2", "--seeds", "2"]
-    arguments += ["--rates", "0.1", "--ratios", "0.5,1", "--generations", "1", "--workers", "0"]
+    arguments += ["--rates", "0.1", "--ratios", "0.5,1", "--generations", "1", "--workers", "0", "--minutes", "0"]
     arguments += ["--budget", "step=100%"]
     found = run("search", f"{FACTORIES}:good", *arguments, "--json").json
     assert found == json.loads((tmp_path / "found/search.json").read_text())
@@ -162,3 +164,27 @@ def test_a_rate_that_runs_in_the_program_is_refused_before_a_scheme_is_priced(mo
     fading = optax.adam(optax.linear_schedule(1e-2, 0.0, 10))
     with pytest.raises(UsageError, match="search tries learning rates"):
         converter.search(good(), (np.zeros((40, 6), np.float32), np.arange(40, dtype=np.int32) % 3), optimizer=fading)
+
+
+def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
+    """Of a process of its own, which was asked for far more than it gets the time for."""
+    data(tmp_path / "rows.npz")
+    command = [sys.executable, "-m", "converter", "search", f"{FACTORIES}:good", "--data", "rows.npz", "--batch", "4"]
+    command += ["--epochs", "400", "--seeds", "3", "--workers", "1", "--minutes", "0"]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit that it is ignored
+    try:
+        search = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert search.stderr is not None
+    for line in search.stderr:
+        if "best so far" in line:
+            break
+    search.send_signal(signal.SIGINT)
+    said, heard = search.communicate(timeout=120)
+    assert search.returncode == 0, heard
+    assert "stopping with the best so far" in heard
+    found = json.loads((tmp_path / "found/search.json").read_text())
+    assert found["cut"]
+    assert f"found: {found['found']}" in said
+    assert (tmp_path / "found/recipe.toml").exists()

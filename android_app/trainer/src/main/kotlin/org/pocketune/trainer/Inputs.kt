@@ -77,7 +77,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         val specs = manifest.infer.taking(Role.INPUT)
         val tokens = tokens(where, row[specs[0].name])
         for (spec in specs) {
-            val values = row[spec.name] ?: refuse("$where: the input ${spec.name} is missing")
+            val values = row[spec.name] ?: refuse("$where: the input ${spec.name} is missing: ${expected(specs, row)}")
             values("$where.${spec.name}", spec, values, tokens)
         }
         val known = specs.map { it.name }
@@ -87,7 +87,8 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
     private fun targets(where: String, targets: Map<String, Values>, tokens: Int) {
         val specs = manifest.step.taking(Role.TARGET)
         for (spec in specs) {
-            val target = targets[spec.label] ?: refuse("$where: the target ${spec.label} is missing")
+            val target = targets[spec.label]
+                ?: refuse("$where: the target ${spec.label} is missing: ${expected(specs, targets)}")
             values("$where.${spec.name}", spec, target, if (lengths.isEmpty()) null else tokens)
             val problem = manifest.targetLabels[spec.name]?.problem(manifest.losses[spec.name] ?: "its loss", target)
             if (problem != null) refuse("$where.${spec.name}: $problem")
@@ -104,6 +105,13 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
             "$where: ${first.size} tokens, and rows of this program have 1 to ${lengths.max()}: cut the text into parts, or " +
                 "build it with a larger length"
         )
+    }
+
+    /** What a program takes, and what came in its place. */
+    private fun expected(specs: List<TensorSpec>, row: Map<String, Values>): String {
+        val wanted = specs.joinToString { "${it.label} (${it.rowSize} x ${it.dtype})" }
+        val given = row.map { (name, values) -> "$name (${values::class.simpleName} of ${values.size})" }
+        return "it takes $wanted, and ${given.joinToString().ifEmpty { "nothing" }} came"
     }
 
     private fun values(where: String, spec: TensorSpec, values: Values, tokens: Int?) {

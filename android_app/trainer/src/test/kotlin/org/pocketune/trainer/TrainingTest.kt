@@ -268,6 +268,15 @@ class TrainingTest {
     }
 
     @Test
+    fun `what is missing is said with what the program takes and what came`() {
+        fun said(row: Map<String, Values>) =
+            assertFailsWith<InputException> { Inputs(Fixture.stateless.manifest, Limits()).check(listOf(row)) }.message.orEmpty()
+        val some = said(mapOf("pixels" to Values.Floats(FloatArray(3))))
+        assertTrue("rows[0]: the input x is missing: it takes x (36 x " in some && "and pixels (Floats of 3) came" in some, some)
+        assertTrue("and nothing came" in said(emptyMap()))
+    }
+
+    @Test
     fun `a batch whose rows influence each other is not filled up`() =
         withTrainer(program = Fixture.program("mixing")) { trainer ->
             val whole = Fixture.samples(16)

@@ -110,17 +110,13 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
     /** What a program takes, and what came in its place. */
     private fun expected(specs: List<TensorSpec>, row: Map<String, Values>): String {
         val wanted = specs.joinToString { "${it.label} (${it.rowSize} x ${it.dtype})" }
-        val given = row.map { (name, values) -> "$name (${values::class.simpleName} of ${values.size})" }
+        val given = row.map { (name, values) -> "$name (${values.size} x ${values.dtype})" }
         return "it takes $wanted, and ${given.joinToString().ifEmpty { "nothing" }} came"
     }
 
     private fun values(where: String, spec: TensorSpec, values: Values, tokens: Int?) {
         val range = spec.dtype.range
-        val dtype = when (values) {
-            is Values.Floats -> Dtype.FLOAT32
-            is Values.Ints -> if (range == null) Dtype.INT32 else spec.dtype
-            is Values.Bools -> Dtype.BOOL
-        }
+        val dtype = if (values is Values.Ints && range != null) spec.dtype else values.dtype
         val size = tokens ?: spec.rowSize
         if (dtype != spec.dtype || values.size != size) {
             refuse("$where: expected $size x ${spec.dtype}, got ${values.size} x $dtype")
@@ -139,6 +135,14 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         const val MOST_REPLAY = 0.95
     }
 }
+
+/** Of what they are given in. */
+private val Values.dtype: Dtype
+    get() = when (this) {
+        is Values.Floats -> Dtype.FLOAT32
+        is Values.Ints -> Dtype.INT32
+        is Values.Bools -> Dtype.BOOL
+    }
 
 /** What fits into its elements, of types narrower than those that whole numbers are given in. */
 private val Dtype.range: IntRange?

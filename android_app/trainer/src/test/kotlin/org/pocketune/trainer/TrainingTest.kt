@@ -272,7 +272,7 @@ class TrainingTest {
         fun said(row: Map<String, Values>) =
             assertFailsWith<InputException> { Inputs(Fixture.stateless.manifest, Limits()).check(listOf(row)) }.message.orEmpty()
         val some = said(mapOf("pixels" to Values.Floats(FloatArray(3))))
-        assertTrue("rows[0]: the input x is missing: it takes x (36 x " in some && "and pixels (Floats of 3) came" in some, some)
+        assertTrue("rows[0]: the input x is missing: it takes x (36 x " in some && "and pixels (3 x FLOAT32) came" in some, some)
         assertTrue("and nothing came" in said(emptyMap()))
     }
 

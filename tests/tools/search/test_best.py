@@ -1,4 +1,4 @@
-"""What a search finds and says of it: the best by all trainings, what is as good, and the best so far when time is over."""
+"""What a search finds and says of it: the best by all trainings, what is as good, and the best so far."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Model:
             Equinox), or one of linen, of which `params` are the variables. Layers of Flax and Equinox are traced as
             they infer; their dropout acts in a step where a build asks for it, and so do batch statistics of Flax.
         params: such a module, of which `apply` is a function then, or any pytree of arrays, or of jax.ShapeDtypeStruct
-            (as `jax.eval_shape` gives) where the model is only planned (`converter.compare_schemes`), or of
+            (as `jax.eval_shape` gives) where the model is only planned (`pocketune.compare_schemes`), or of
             `converter.ir.LazyArray`, whose numbers are read when the program needs them. A floating point
             leaf is a parameter, named by its path joined with "/" (`layers/0/w`); any other leaf is a constant. Half
             precision is computed in float32. Of Flax' variables only the collection `params` trains (`batch_stats` and

@@ -52,6 +52,14 @@ def test_its_modules_are_imported_as_such() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_the_help_of_build_names_all_doors_by_public_names() -> None:
+    said = str(pocketune.build.__doc__)
+    doors = ("keras.Model", "torch.nn.Module", ".pt2", "pocketune.TorchModel", "Flax", "pocketune.Model", ".tflite")
+    for door in (*doors, "pocketune.TFLiteModel", ".gguf", "pocketune.LanguageModel", "torch.optim", "torch.nn"):
+        assert door in said, door
+    assert not [part for part in PARTS if f"{part}." in said]
+
+
 def test_importing_it_imports_nothing() -> None:
     code = "import sys; before = set(sys.modules); import pocketune; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

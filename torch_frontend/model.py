@@ -46,7 +46,7 @@ class Model:
         known = isinstance(self.module, torch.nn.Module | torch.export.ExportedProgram | str | os.PathLike)
         if not known:
             raise UsageError(
-                f"a torch_frontend.Model is a torch.nn.Module, an ExportedProgram or the path of a .pt2 file, not "
+                f"a pocketune.TorchModel is a torch.nn.Module, an ExportedProgram or the path of a .pt2 file, not "
                 f"{type(self.module).__name__}",
                 page="pytorch",
             )

@@ -23,7 +23,7 @@ def report(
     ] = None,
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="Lines of a training (converter.runtime.Journal, scripts/device); may be given repeatedly."),
+        typer.Option(help="Lines of a training (pocketune.Journal, scripts/device); may be given repeatedly."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="D.npz", help="Samples x and y: accuracy as built, and with the state.")

@@ -1,4 +1,4 @@
-"""Resolution of a recipe to the arguments of `converter.build`."""
+"""Resolution of a recipe to the arguments of `pocketune.build`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class BuildJob:
         return {**self.asked, **late, **({} if target is None else {"target": target})}
 
     def scheme(self, update: Any) -> Any:
-        """Return a scheme as for `converter.build`; an example knows its own sparse one."""
+        """Return a scheme as for `pocketune.build`; an example knows its own sparse one."""
         if update == "sparse" and self.example is not None and isinstance(self.example.sparse, Mapping):
             return UpdateScheme("sparse", dict(self.example.sparse))
         return update
@@ -136,7 +136,7 @@ def output_path(job: BuildJob) -> Path:
 
 
 def resolve_update(update: Any) -> Any:
-    """Return an update scheme as for `converter.build`, from a name, a file of glob rules, or a table of them.
+    """Return an update scheme as for `pocketune.build`, from a name, a file of glob rules, or a table of them.
 
     Raises:
         UsageError: unknown name, unreadable file, or a rule that is neither a fraction in 0..1, "bias", "all" nor a
@@ -206,7 +206,7 @@ def _lengths(said: str) -> int | tuple[int, ...]:
 
 
 def _optimizer(entry: Any) -> Any:
-    """Return an optimizer as for `converter.build`: a name, or what a factory makes."""
+    """Return an optimizer as for `pocketune.build`: a name, or what a factory makes."""
     if isinstance(entry, str) or entry is None:
         return call(entry) if entry is not None and is_reference(entry) else entry
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
@@ -231,7 +231,7 @@ def _augment(entry: str) -> Any:
 
 
 def _loss(entry: Any) -> Any:
-    """Return a loss as for `converter.build`, or one for each output."""
+    """Return a loss as for `pocketune.build`, or one for each output."""
     if is_by_output(entry):
         return {output: _one_loss(one) for output, one in entry.items()}
     return _one_loss(entry)

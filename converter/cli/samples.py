@@ -19,7 +19,7 @@ MAX_EXPANSION = 200
 
 
 def read_samples(path: Path) -> Any:
-    """Return the arrays of an .npz file, as for the calibration of `converter.build`.
+    """Return the arrays of an .npz file, as for the calibration of `pocketune.build`.
 
     Raises:
         UsageError: the file is missing, no .npz of plain arrays, or its arrays are larger than it can hold.

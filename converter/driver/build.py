@@ -60,8 +60,17 @@ def make_program(model: Any, options: Options) -> Program:
     """Compile a model into a training program.
 
     Args:
-        model: a `keras.Model`, the path of a `.keras` file, a module of Flax or Equinox that holds its weights, or a
-            `jax_frontend.Model`.
+        model: one of
+
+            - Keras: a `keras.Model` of any backend, or the path of a `.keras` file;
+            - PyTorch: a `torch.nn.Module` with `inputs`, a `torch.export.ExportedProgram`, the path of a `.pt2` file,
+              or a `pocketune.TorchModel` (inputs by keyword, outputs by name);
+            - JAX: a module of Flax or Equinox with `inputs`, or a function, `pocketune.Model(apply, params, inputs)`;
+            - the path of a `.tflite` file or of a SavedModel, with `classes`, `cut` and `outputs`, or a
+              `pocketune.TFLiteModel` (a head of one's own, one of several signatures);
+            - a language model, with `length`: the path of a `.gguf` file or of a folder of transformers, or a
+              `pocketune.LanguageModel` (several texts in a row).
+
         options: what is asked for.
 
     Returns:
@@ -89,7 +98,7 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     """Do all that `build` does before a file is made: nothing is run, and shapes are enough of the weights.
 
     Args:
-        model: as for `build`, or a `jax_frontend.Model` whose parameters are jax.ShapeDtypeStruct.
+        model: as for `build`, or a `pocketune.Model` whose parameters are jax.ShapeDtypeStruct.
         options: of the build.
         needs_weights: refuse a model of shapes alone.
 

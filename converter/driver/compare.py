@@ -25,13 +25,13 @@ def compare_schemes(
     Nothing is run, no program is made.
 
     Args:
-        model: as for `converter.build`, or one of shapes alone.
+        model: as for `pocketune.build`, or one of shapes alone.
         schemes: names, glob rules or UpdateSchemes; of the usual ones, those that the model allows.
-        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, inputs), without
+        **options: as for `pocketune.build` (loss, optimizer, batch, micro_batch, target, state, inputs), without
             `update` and `check`.
 
     Raises:
-        UsageError, UnsupportedError, NumericError: as `converter.build`.
+        UsageError, UnsupportedError, NumericError: as `pocketune.build`.
     """
     asked = with_own_augmentation(model, options_of("compare_schemes", options, "update", "check"))
     source = import_once(model, asked)

@@ -57,17 +57,19 @@ class Options:
             JAX function `(outputs, targets) -> per-example loss [B]`, of several outputs and targets as `infer` gives
             and `train` takes them. For several outputs also a dict of these by output, or a list in their order, None
             for an output without one: the losses are added up. None: what a Keras model was compiled with, else
-            `sparse_categorical_crossentropy`.
-        optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
-            the constant learning rate that it was built with is the default of `session.train`'s (of a name alone a
-            usual one, which is noted). None: what a Keras model was compiled with, else `sgd`.
+            `sparse_categorical_crossentropy`, of a language model `next_token`. Of Keras and PyTorch also their own:
+            of `keras.losses`, `torch.nn` and `torch.nn.functional`, or a function of tensors.
+        optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, an optax.GradientTransformation, or
+            for a PyTorch module a `torch.optim.Optimizer` or a scheduler of one; the constant learning rate that it was
+            built with is the default of `session.train`'s (of a name alone a usual one, which is noted). None: what a
+            Keras model was compiled with, else `adam` for files (`.tflite`, language models) and `sgd`.
         update: a scheme's name, glob rules {"pattern": fraction, "bias", a LoRA or Channels}, or an UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
-            added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
-            and one more copy of what trains. None: the whole batch at once.
-        target: runtime, version and processor to choose forms for; see `converter.tflite.targets`. Several, separated
-            by commas (`gpu,litert-2`): the program runs on all of them.
+            added up (signatures `accumulate` and `apply` in place of `train`), which takes its memory and one more copy
+            of what trains. None: the whole batch.
+        target: runtime, version and processor to choose forms for; an unknown name lists them. Several, separated by
+            commas (`gpu,litert-2`): the program runs on all of them.
         state: `variables` (the runtime keeps the weights), `stateless` (they are inputs and outputs of a step), or
             `split`: a step is `gradients`, which an accelerator may run in float16, and `apply`, which updates in
             float32 on the CPU. None: what the target takes, `variables` on CPUs.
@@ -96,8 +98,7 @@ class Options:
             need none, and are measured where there are some.
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
             chosen that fits, of the given one it is checked; where none does, a step goes block by block (see
-            `blocks`). `program.tried` says what each costs. No filter is
-            stored twice, which some convolutions are quicker with.
+            `blocks`). `program.tried` says what each costs. No filter is stored twice, as is quicker for some.
         blocks: `on`: a step holds one block of the model at a time: what enters each is kept, its forward pass is
             computed again in the backward pass, frozen matrices are read from the file where they are met, not kept as
             the kernels want them, and logits of many classes are made a few rows at a time. Where that takes less
@@ -117,12 +118,11 @@ class Options:
         loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
-            `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
-        classes: of a `.tflite` file: a fresh dense layer of so many classes in the place of its last one, or behind
-            `cut`.
+            `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
+        classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or behind `cut`.
         cut: of a `.tflite` file: the name of a tensor or layer; what stands behind it is left out.
         outputs: of a `.tflite` file or a PyTorch model: names of the outputs that are kept; None: all.
-        length: of a `.gguf` file: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
+        length: of a language model: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
             Several, (64, 256): the signatures that take rows are there for each, with the same weights and state, and
             what is passed takes the fewest tokens that hold it.
         name: what the program is called, for the app; None: as the model is.

@@ -293,7 +293,7 @@ def check_weights(source: Source) -> None:
     if without:
         raise UsageError(
             f"the parameter {without[0]} has no value: initialise the model, jax.eval_shape gives only shapes. "
-            f"`{command('schemes')}` (converter.compare_schemes) shows what a model of shapes would cost",
+            f"`{command('schemes')}` (pocketune.compare_schemes) shows what a model of shapes would cost",
             page="arguments",
         )
 

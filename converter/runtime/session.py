@@ -33,7 +33,7 @@ from converter.support.errors import UsageError
 
 
 class TrainingSession:
-    """Trains and uses a program of `converter.build` in the stock interpreter.
+    """Trains and uses a program of `pocketune.build` in the stock interpreter.
 
         with TrainingSession("model.tflite") as session:
             session.fit(x, y, epochs=5, learning_rate=0.01)

@@ -42,7 +42,7 @@ def packed_texts(
     """Return x and y of texts that share rows: ids, the number of the text of each token, and the token that follows.
 
     The longest texts come first, each into the first row that has room for it. All are int32 [rows, length]; the second
-    part of x is what a `decoder_frontend.Model(packed=True)` takes, and 0 where a row is empty.
+    part of x is what a `pocketune.LanguageModel(packed=True)` takes, and 0 where a row is empty.
 
     Args, Raises: as `rows_of_texts`.
     """

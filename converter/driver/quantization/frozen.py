@@ -46,7 +46,7 @@ def quantize(
     Args:
         model: the forward graph, what is frozen in constants.
         goal: the loss.
-        calibration: samples, as for `converter.build`.
+        calibration: samples, as for `pocketune.build`.
         batch: rows that the graph takes at once.
         target: whose table decides what pays.
         lower: semantic graph -> TFLite builtins.

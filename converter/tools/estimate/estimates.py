@@ -131,18 +131,18 @@ def estimate(
     """Return what training would take on a device; nothing is run, no program is made.
 
     Args:
-        model: as for `converter.build`, or one of shapes alone.
+        model: as for `pocketune.build`, or one of shapes alone.
         device: a name (`converter.tools.estimate.devices()`), or the path of a `.toml` of one's own.
         schemes: names, glob rules or UpdateSchemes.
         samples: rows to learn from.
         epochs: how often.
         results: files of `scripts/device bench`: what was measured there counts before what is foreseen.
         programs: the programs that these measured.
-        **options: as for `converter.compare_schemes`.
+        **options: as for `pocketune.compare_schemes`.
 
     Raises:
         UsageError: an unknown device, unreadable results, or a target that has no table of times.
-        UnsupportedError, NumericError: as `converter.build`.
+        UnsupportedError, NumericError: as `pocketune.build`.
     """
     asked = options_of("estimate", options, "update", "check")
     chosen, target = setting(device, options.get("target"))

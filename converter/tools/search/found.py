@@ -30,7 +30,7 @@ class Found:
         counted: whether scores are accuracies; else they are losses, below zero.
         effort: how much was tried.
         setting: what was searched for.
-        frozen: what the frozen layers of the found scheme are, as for `converter.build`: `int8` where that was asked
+        frozen: what the frozen layers of the found scheme are, as for `pocketune.build`: `int8` where that was asked
             for and some of them are.
     """
 
@@ -44,7 +44,7 @@ class Found:
 
     @property
     def update(self) -> Update:
-        """The scheme, as for `converter.build`."""
+        """The scheme, as for `pocketune.build`."""
         return self.findings.found.update
 
     @property

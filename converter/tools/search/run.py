@@ -1,4 +1,4 @@
-"""`converter.search`: which part of a model should train."""
+"""`pocketune.search`: which part of a model should train."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def search(
     """Find which part of a model should train within a budget, by training its parts with the compiled programs.
 
     Args:
-        model: as for `converter.build`.
+        model: as for `pocketune.build`.
         data: (x, y), all rows, as for `TrainingSession.evaluate`; what is held out of them is chosen here.
         budget: `memory=64MiB`, `step=40ms` (of a target whose table holds times), `step=30%` (of full training),
             `memory=head+25%`; one of each at the most.
@@ -83,13 +83,13 @@ def search(
         minutes: that it may take; None: until nothing is left to try. The head is trained whatever that takes.
         stop: ends it with the best so far, where another thread sets it.
         progress: told of each job that is done: the stage, how many of how many, the best scheme so far, the time left.
-        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...),
+        **options: as for `pocketune.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...),
             without `update` and `check`.
 
     Raises:
         UsageError: an argument is wrong, the head does not fit the budget, the folder is of another search, or a
             library is not installed.
-        UnsupportedError, NumericError: as `converter.build`.
+        UnsupportedError, NumericError: as `pocketune.build`.
         DeviceError: workers die.
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))

@@ -52,7 +52,7 @@ class Subject:
 
     Attributes:
         source: the imported model.
-        options: of `converter.build`, except `update`.
+        options: of `pocketune.build`, except `update`.
         x, y: all rows.
         split: the trainings.
         epochs: of a training.
@@ -89,7 +89,7 @@ class Subject:
         return dict(self._made(plan, update, self.options)[0].costs)
 
     def frozen(self, update: Update) -> str:
-        """What its frozen layers are, as for `converter.build`: `float32` where none of them would become int8."""
+        """What its frozen layers are, as for `pocketune.build`: `float32` where none of them would become int8."""
         from converter.driver.build import plan
 
         return self._made(plan, update, self.options)[1]

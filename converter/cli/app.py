@@ -107,7 +107,7 @@ def build(
             "--certify",
             metavar="ENGINE",
             autocompletion=completion.engine,
-            help="Run what was written on an engine (gpu, hexagon:SM8650, web, android), and compare.",
+            help="Run what was written on an engine (gpu, hexagon:SM8650, web, android, tflm), and compare.",
         ),
     ] = None,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
@@ -262,7 +262,7 @@ def ops(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show which operations of JAX compile, how, and when; gpu, web and hexagon have fewer, and a build says which."""
+    """Show which operations of JAX compile, how, and when; gpu, web, hexagon, tflm have fewer: a build says which."""
     from jax_frontend.catalogue import DIFFERENCES, catalogue
 
     entries = catalogue()

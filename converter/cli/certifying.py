@@ -22,7 +22,9 @@ LIMIT = 3600.0
 On = Annotated[
     str,
     typer.Option(
-        "--on", autocompletion=completion.engine, help="The engine to run it on: gpu, hexagon:SM8650, web, android."
+        "--on",
+        autocompletion=completion.engine,
+        help="The engine to run it on: gpu, hexagon:SM8650, web, android, tflm.",
     ),
 ]
 

@@ -158,7 +158,7 @@ class Options:
     )
     target: str | Target = _option(
         "litert-2",
-        "Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, gpu,litert-2, "
+        "Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, tflm, gpu,litert-2, "
         "or a table of your own: mine.toml.",
         entry=str,
     )

@@ -83,7 +83,9 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.target.keeps(self.state):
-            lacks = "has no variables" if self.state == "variables" else "rounds weights and optimizer slots to float16"
+            rounds = "rounds weights and optimizer slots to float16"
+            given = "has no variables" if self.target.accelerator else "is given the state with each call"
+            lacks = given if self.state == "variables" else rounds
             raise UsageError(
                 f"state={self.state!r}: the engine of {self.target.name} {lacks}. Leave it out, for "
                 f"{self.target.state!r}",

@@ -21,6 +21,7 @@ EXTRAS = {
     "search": ("jax", "optax", "cloudpickle", "scipy"),
     "ray": ("jax", "optax", "cloudpickle", "scipy", "ray"),
     "hexagon": ("onnx", "onnxruntime"),
+    "micro": ("tflite_micro",),
 }
 
 

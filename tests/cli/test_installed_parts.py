@@ -71,6 +71,7 @@ NEEDS = {
     "report p.tflite": "report",
     "report p.tflite --profile": "report",
     "certify p.tflite --on hexagon:SM8650": "hexagon",
+    "certify p.tflite --on tflm": "micro",
     "export p.tflite --out weights.safetensors": "safetensors",
     "export p.tflite --model m.keras --out new.keras": "keras",
     "import p.tflite adapter --out theirs.state": "safetensors",

@@ -93,6 +93,36 @@ def truth_values(b: Builder, x: Value, y: Value) -> Value:
     return b(tfl.Cast(FLOAT32), part)
 
 
+def powers(b: Builder, x: Value, y: Value, t: Value) -> Value:
+    """Powers of a known base and exponent, and a decay by the number of a step."""
+    fifth, root, inverse = (b(tfl.Pow(), x, np.float32([n])) for n in (5, 0.5, -2))
+    decay = b(tfl.Pow(), b.constant(np.float32([0.999])), t)
+    grown = b(tfl.Mul(), b(tfl.Pow(), b.constant(np.float32([1.5])), y), decay)
+    return b(tfl.Add(), b(tfl.Add(), fifth, root), b(tfl.Add(), inverse, grown))
+
+
+def whole_numbers(b: Builder, x: Value, y: Value) -> Value:
+    """What has no kernel of int32, added up."""
+    quotient, rest = b(tfl.FloorDiv(), x, y), b(tfl.FloorMod(), x, y)
+    signs = b(tfl.Add(), b(tfl.Sign(), x), b(tfl.Abs(), y))
+    return b(tfl.Add(), b(tfl.Add(), b(tfl.Mul(), quotient, np.int32([100])), b(tfl.Neg(), rest)), signs)
+
+
+def moved_integers(b: Builder, x: Value, i: Value) -> Value:
+    """Large integers that are turned, looked up and chosen."""
+    turned = b(tfl.Transpose((1, 0)), x)
+    looked = b(tfl.Gather(1), turned, b(tfl.Minimum(), b(tfl.Maximum(), i, np.int32([0])), np.int32([1])))
+    return b(tfl.SelectV2(), b(tfl.Less(), looked, np.int32([0])), looked, turned)
+
+
+def moved_truth(b: Builder, x: Value, i: Value) -> Value:
+    """Truth values that are turned, padded, looked up and chosen."""
+    turned = b(tfl.Transpose((1, 0)), b(tfl.Pad(((0, 0), (1, 0))), b(tfl.Greater(), x, np.float32([0]))))
+    looked = b(tfl.Gather(), turned, b(tfl.Minimum(), b(tfl.Maximum(), i, np.int32([0])), np.int32([4])))
+    first, second = b(tfl.Unpack(0), looked)
+    return b(tfl.Cast(FLOAT32), b(tfl.SelectV2(), first, second, first))
+
+
 #: By pattern: the operators, and what they are given.
 CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "rank-above-4": (rank_above_4, (floats(2, 12, 8), floats(2, 3, 8))),
@@ -204,6 +234,27 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "lookup-of-integers": (looked_up, (ints(5, high=6),)),
     "absent": (lambda b, x, y: b(tfl.Atan2(), x, y), (floats(3, 4), floats(3, 4))),
 }
+
+#: Those of microcontrollers.
+MICRO: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
+    "absent-power": (powers, (np.abs(floats(3, 4)) + np.float32(0.5), floats(3, 4), np.float32([7]))),
+    "absent-sign": (
+        lambda b, x: b(tfl.Sign(), x),
+        (np.float32([[0, 2e-38, -2e-38, 1e-33, -1e-30, 1e-5, -0.5, 3, -1e30, inf]]),),
+    ),
+    "absent-one-hot": (lambda b, i: b(tfl.OneHot(4), i), (np.array([[0, 3, -1], [4, 2, 2**31 - 1]], np.int32),)),
+    "absent-clamp": (lambda b, x: b(tfl.ReluN1To1(), x), (floats(3, 4) * 3,)),
+    "absent-tile": (lambda b, x: b(tfl.Tile((2, 1, 12)), x), (floats(2, 3, 1),)),
+    "joined-of-many": (lambda b, *v: b(tfl.Concatenation(1), *v), tuple(floats(2, k % 3 + 1) for k in range(23))),
+    "gather-unchecked": (lambda b, x, i: b(tfl.Gather(1), x, i), (floats(3, 9, 4), ints(2, 3))),
+    "arithmetic-of-integers": (
+        whole_numbers,
+        (np.array([[7, -7, 6, -6, 0, 1]], np.int32), np.array([[3, 3, -4, -3, 5, -9]], np.int32)),
+    ),
+    "moved-integers": (moved_integers, (LARGE.reshape(1, -1) * np.int32([[1], [-1]]), np.array([1, 0], np.int32))),
+    "moved-truth-values": (moved_truth, (floats(3, 4), np.array([2, 0], np.int32))),
+}
+CASES |= MICRO
 
 #: The same of Hexagon, for what other engines have to avoid as well.
 ON_HEXAGON: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {

@@ -26,7 +26,7 @@ from converter.tflite import legalize as avoid
 from converter.tflite.backend import check_limits
 from converter.tflite.lowering.state import with_own_results
 from converter.tflite.targets import tables, target
-from tests.tflite.avoid_cases import BROWSER, CASES, HALF, ON_HEXAGON, REFUSED, ZEROS, floats
+from tests.tflite.avoid_cases import BROWSER, CASES, HALF, MICRO, ON_HEXAGON, REFUSED, ZEROS, floats
 from tests.tflite.stock import file, interpreter, run
 
 #: Of a float16 below 1; and what sums of several are off by.
@@ -56,8 +56,9 @@ def close(found: np.ndarray, wanted: np.ndarray) -> bool:
 def test_every_pattern_has_a_case_and_every_table_names_patterns() -> None:
     assert CASES.keys() == avoid.PATTERNS.keys()
     assert all(set(target(name).avoids) <= avoid.PATTERNS.keys() for name in tables())
-    assert set(target("gpu").avoids) == set(target("web").avoids) == CASES.keys() - HALF
+    assert set(target("gpu").avoids) == set(target("web").avoids) == CASES.keys() - HALF - MICRO.keys()
     assert set(target("hexagon").avoids) == HALF | ON_HEXAGON.keys() | {"rank-above-4", "pad-average-pool"}
+    assert set(target("tflm").avoids) == MICRO.keys() | {"scatter-nd"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -74,7 +75,7 @@ def test_a_pattern_is_replaced_by_what_means_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_patterns_together_leave_none(name: str) -> None:
-    table = target("hexagon" if name in HALF else "gpu")
+    table = target("hexagon" if name in HALF else "tflm" if name in MICRO else "gpu")
     graph, feed = graph_of(name)
     after = rewritten(graph, table.avoids)
     if name in REFUSED:
@@ -98,7 +99,9 @@ def cases_of(name: str) -> dict[str, Any]:
     """The cases of an engine."""
     if name == "hexagon":
         return {case: CASES[case] for case in CASES if case in HALF - REFUSED} | ON_HEXAGON
-    return {case: CASES[case] for case in CASES if case not in HALF | REFUSED | BROWSER}
+    if name == "tflm":  # an index that the table has is looked up rightly
+        return {case: CASES[case] for case in target("tflm").avoids if case != "gather-unchecked"}
+    return {case: CASES[case] for case in CASES if case not in HALF | REFUSED | BROWSER | MICRO.keys()}
 
 
 @cache
@@ -117,7 +120,7 @@ def on_the_engine(name: str) -> dict[str, tuple[Outcome, Outcome]]:
     return dict(zip(cases, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
 
 
-@pytest.mark.parametrize(("on", "name"), [(on, name) for on in ("gpu", "hexagon") for name in cases_of(on)])
+@pytest.mark.parametrize(("on", "name"), [(on, name) for on in ("gpu", "hexagon", "tflm") for name in cases_of(on)])
 def test_the_engine_fails_at_a_pattern_and_is_right_without(on: str, name: str) -> None:
     engine, (graph, feed) = ENGINES[on](), graph_of(name, cases_of(on))
     wanted = evaluate(graph, feed)[0]["y"]

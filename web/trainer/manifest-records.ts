@@ -264,7 +264,7 @@ export type Certificate = Decoded<typeof certificate>;
 export const certificate = filled(record(
   {
     // the engine as it was asked for: `gpu`, `hexagon:SM8650`.
-    on: matching(/^(?:gpu|web|android|hexagon:[A-Z0-9]+)$/),
+    on: matching(/^(?:gpu|web|android|tflm|hexagon:[A-Z0-9]+)$/),
     // what it is.
     engine: string,
     // of it; the certificate says nothing of another one.

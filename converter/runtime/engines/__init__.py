@@ -6,17 +6,18 @@ from converter.runtime.engines.android import Android
 from converter.runtime.engines.engine import Engine, engines_folder
 from converter.runtime.engines.gpu import Gpu
 from converter.runtime.engines.hexagon import Hexagon
+from converter.runtime.engines.tflm import Tflm
 from converter.runtime.engines.web import Web
 from converter.support.errors import UsageError, nearest
 
 __all__ = ["ENGINES", "Engine", "engine", "engines_folder"]
 
 #: By what a person calls them.
-ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, Web, Android)}
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, Web, Android, Tflm)}
 
 
 def engine(on: str) -> Engine:
-    """Return the engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`, `android`.
+    """Return the engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`, `android`, `tflm`.
 
     Raises:
         UsageError: there is no such engine.

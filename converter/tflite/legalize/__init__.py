@@ -12,7 +12,7 @@ from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
 from converter.tflite import builtins as tfl
-from converter.tflite.legalize import absent, constants, functions, matrices, movement, ranks, stored, windows
+from converter.tflite.legalize import absent, constants, functions, matrices, micro, movement, ranks, stored, windows
 from converter.tflite.legalize.pattern import PATTERNS, Pattern
 
 #: A replacement may be of another pattern, which is replaced in turn.
@@ -66,6 +66,7 @@ __all__ = [
     "functions",
     "left",
     "matrices",
+    "micro",
     "movement",
     "ranks",
     "stored",

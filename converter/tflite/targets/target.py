@@ -63,6 +63,7 @@ class Target:
         avoids: names of patterns of operators that the engine refuses or computes wrongly; see
             `converter.tflite.legalize`.
         state: how a program keeps its state there if nothing else is asked for. An engine takes what asks less, too.
+        accelerator: whether it tells of an engine of a GPU or NPU, which may compute in float16 and keeps no variables.
         weights: forms of frozen weights besides float32, as `frozen` calls them, that the engine reads right; empty:
             all on a CPU whose runtime takes all that the newest does, and elsewhere int8.
     """
@@ -86,6 +87,7 @@ class Target:
     limits: Mapping[str, int] = field(default_factory=dict)
     avoids: Sequence[str] = ()
     state: str = "variables"
+    accelerator: bool = False
     weights: Sequence[str] = ()
 
     @property
@@ -121,8 +123,8 @@ class Target:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the table tells of a CPU, which computes in float32: engines of accelerators keep no variables."""
-        return self.state == STATES[0]
+        """Whether the table tells of a CPU, which computes in float32."""
+        return not self.accelerator
 
     def repeats(self, code: str) -> bool:
         """Return whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
@@ -308,6 +310,7 @@ def _joined(targets: Sequence[Target]) -> Target:
         limits={key: int(min(t._limit(*_parts(key), inf) for t in targets)) for key in sorted(limits)},
         avoids=tuple(dict.fromkeys(name for t in targets for name in t.avoids)),
         state=max((t.state for t in targets), key=STATES.index),
+        accelerator=any(t.accelerator for t in targets),
         weights=_common(targets),
     )
 

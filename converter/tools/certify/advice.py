@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 #: What helps in any case.
-REBUILD = "build for the engine (--target gpu, web or hexagon), which takes forms that it computes rightly"
+REBUILD = "build for the engine (--target gpu, web, hexagon or tflm), which takes forms that it computes rightly"
 #: Where a float16 engine rounds the state.
 SPLIT = "build with --state split: gradients on the engine, the update in float32 on the CPU"
 #: Where numbers are too large.

@@ -45,7 +45,7 @@ def certify(
 
     Args:
         path: the `.tflite`; its manifest gets the certificate, whether it is a good one or not.
-        on: `gpu`, `hexagon:SM8650`, `web`, `android`.
+        on: `gpu`, `hexagon:SM8650`, `web`, `android`, `tflm`.
         steps: how many are compared.
         data: rows (x, y), as for a training session; None draws them.
         limit: seconds that the engine may take for all of it; None: as long as it goes on.

@@ -9,7 +9,8 @@ ways: an exposed result may hold garbage that nobody else reads, and exposing it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence
         # A file of such an operator alone says nothing of an engine that has variables.
         and not (engine.has_variables and place.operator.kind in STATE)
     }
-    tried = list(parts)[:MOST_TRIED]
+    tried = _one_of_each_kind_first(parts, entries)[:MOST_TRIED]
     programs = (parts[key] for key in tried)
     tasks = [Task(program if engine.has_truth_values else with_numbers(program)) for program in programs]
     outcomes = engine.run(tasks, LIMIT)
@@ -78,6 +79,16 @@ def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence
     # What stands alone may be fine, and refused only beside others; what names no operator is explained by any.
     others = [r for r in refusals if r.operator not in told and (r.operator or not told)]
     return [*failures.values(), *(_unplaced(entries, refusal) for refusal in others)]
+
+
+def _one_of_each_kind_first(keys: Iterable[tuple], entries: Sequence[OperatorEntry]) -> list[tuple]:
+    """Return keys of operators in the order of their places, but the second of a kind behind the first of all kinds."""
+    kinds = {place.operator.key: place.operator.kind for entry in entries for place in entry.places}
+    seen, turns = Counter[str](), dict[tuple, int]()
+    for key in keys:
+        turns[key] = seen[kinds[key]]
+        seen[kinds[key]] += 1
+    return sorted(turns, key=lambda key: turns[key])
 
 
 def _is_refused(engine: Engine, outcome: Outcome) -> bool:

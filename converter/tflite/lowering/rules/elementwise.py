@@ -7,6 +7,7 @@ break its partition.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import pi, sqrt
 
 import numpy as np
 
@@ -83,7 +84,15 @@ def bitcast(c: Lowering, op: ops.Bitcast, x: Value) -> Value:
 
 @lowers(ops.Gelu)
 def gelu(c: Lowering, op: ops.Gelu, x: Value) -> Value:
-    return c(tfl.Gelu(op.approximate), x)
+    """GELU, or where the runtime has none x times the normal distribution, by its definition or the tanh near it."""
+    if c.target.takes(tfl.Gelu.code, [x.type]):
+        return c(tfl.Gelu(op.approximate), x)
+    if op.approximate:
+        cube = c(tfl.Mul(), c(tfl.Mul(), c(tfl.Mul(), x, x), x), 0.044715)
+        share = c(tfl.Tanh(), c(tfl.Mul(), c(tfl.Add(), x, cube), sqrt(2 / pi)))
+    else:
+        share = erf(c, ops.Erf(), c(tfl.Mul(), x, sqrt(0.5)))
+    return c(tfl.Mul(), c(tfl.Mul(), x, 0.5), c(tfl.Add(), share, 1.0))
 
 
 @lowers(ops.LeakyRelu)

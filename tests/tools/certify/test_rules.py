@@ -23,6 +23,7 @@ from converter.support.errors import UnsupportedError
 from converter.tflite import legalize as avoid
 from converter.tflite import targets
 from converter.tflite.targets import Target
+from tests.tflite.avoid_cases import MICRO
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -227,8 +228,9 @@ CASES |= {
 #: Those that have nothing else in their place.
 REFUSED = {"constant-int32-large", "absent"}
 #: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 too. tests/tflite/test_avoid.py has
-#: the operators on the engine, and tests/decoder_frontend/test_accelerators.py decoders.
-ELSEWHERE = {"lookup-of-integers"}
+#: the operators on the engine, and tests/decoder_frontend/test_accelerators.py decoders. What TensorFlow Lite Micro
+#: lacks it has not registered, which test_avoid shows as well, and nets with it train in tests/runtime/test_tflm.py.
+ELSEWHERE = {"lookup-of-integers", *MICRO}
 
 
 def without(rule: str) -> Target:

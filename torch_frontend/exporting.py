@@ -19,9 +19,10 @@ from torch_frontend.functional import made_functional
 from torch_frontend.guards import assigned, guarded
 from torch_frontend.markers import mark, stochastic_depth_marked
 from torch_frontend.places import place_in
+from torch_frontend.training_reads import notes_on_reads, reads_of_training
 
-#: Of a graph's metadata: the attributes that the module assigned to as it was traced.
-ASSIGNED = "assigned"
+#: Of a graph's metadata: the attributes that the module assigned to as it was traced, and notes on reads of `training`.
+ASSIGNED, READS = "assigned", "reads"
 
 
 def rows_of(value: Any, batch: int) -> Any:
@@ -36,20 +37,31 @@ def rows_of(value: Any, batch: int) -> Any:
 def export_module(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.export.ExportedProgram:
     """Return a module as it infers, traced on the example inputs.
 
+    Of the graph's metadata: `ASSIGNED` are attributes that it assigned to, `READS` notes on what it does in training
+    alone by its own code.
+
     Raises:
         UsageError: the module cannot be traced; its own message and line are in it.
     """
     check_module(module)
     try:
-        with inference(module), stochastic_depth_marked(module), guarded() as guard, assigned(module) as names, quiet():
-            program = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
-        guard.check()
-        program.graph_module.meta[ASSIGNED] = names
+        with reads_of_training() as reads:
+            program = _traced(module, args, kwargs)
+        notes = notes_on_reads(module, program, reads, lambda: _traced(module, args, kwargs))
+        program.graph_module.meta[READS] = notes
         return program
     except Exception as error:
         raise UsageError(
             f"{_name(module)} cannot be exported: {_reason(error)}{_where(module, error)}", page="pytorch"
         ) from error
+
+
+def _traced(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.export.ExportedProgram:
+    with inference(module), stochastic_depth_marked(module), guarded() as guard, assigned(module) as names, quiet():
+        program = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+    guard.check()
+    program.graph_module.meta[ASSIGNED] = names
+    return program
 
 
 def lowered(program: torch.export.ExportedProgram, known: Sequence[str]) -> torch.export.ExportedProgram:

@@ -16,7 +16,7 @@ from converter.support.errors import UnsupportedError
 from converter.support.notes import Note, half_notes
 from jax_frontend.origins import Site
 from jax_frontend.unsupported import NotImportable, Problems
-from torch_frontend.exporting import ASSIGNED, lowered
+from torch_frontend.exporting import ASSIGNED, READS, lowered
 from torch_frontend.findings import Findings
 from torch_frontend.interpreter import RULES, Interpreter
 from torch_frontend.model import Model
@@ -80,5 +80,6 @@ def import_torch(model: Model, batch: int) -> Imported:
         for value, node in zip(graph.inputs, inputs, strict=True):
             value.name = node.name
     kept = [Note(name, "left out", ASSIGNS) for name in exported.graph_module.meta.get(ASSIGNED, ())]
-    notes = [*findings.notes, *state.notes, *kept, *half_notes(found.halves)]
+    left_out = [*model.training_notes(), *exported.graph_module.meta.get(READS, ())]
+    notes = [*findings.notes, *left_out, *state.notes, *kept, *half_notes(found.halves)]
     return Imported(with_idioms(graph), notes, list(findings.batch_norms.values()))

@@ -15,7 +15,7 @@ from jax_frontend.origins import Site, source_scope
 from jax_frontend.unsupported import Problems
 from torch_frontend.findings import Findings
 from torch_frontend.places import Place, place_of
-from torch_frontend.registry import Call, NotImportable
+from torch_frontend.registry import EXPORT_IN_EVAL, Call, NotImportable
 from torch_frontend.rules import (
     activations,
     attention,
@@ -80,6 +80,12 @@ class Interpreter:
                 return list(_taken(node.args[0], values))
         raise AssertionError("an exported graph has an output")
 
+    def _random(self, name: str) -> NotImportable:
+        """What to say of an operator that draws random numbers."""
+        if "dropout" in name and not self._findings.modes.known:
+            return NotImportable("dropout of a module that was exported in train()", EXPORT_IN_EVAL)
+        return NotImportable(_RANDOM, _NO_RANDOM)
+
     def _node(self, node: Any, values: Mapping[Any, Any]) -> Any:
         name = _operator(node)
         if name.startswith(_CHECKS):
@@ -102,7 +108,7 @@ class Interpreter:
         if not isinstance(node.target, torch._ops.OpOverload):
             raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_quiet(node):
-            raise NotImportable(_RANDOM, _NO_RANDOM)
+            raise self._random(name)
         for operand in node.all_input_nodes:
             if values[operand] is None and isinstance(operand.meta.get("val"), torch.Tensor):
                 raise NotImportable(f"what {_operator(operand.all_input_nodes[0])} gives beside its first result")

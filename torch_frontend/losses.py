@@ -60,6 +60,15 @@ _MODULES: dict[Any, Callable[..., torch.nn.Module]] = {
     functional.triplet_margin_loss: torch.nn.TripletMarginLoss,
     functional.triplet_margin_with_distance_loss: torch.nn.TripletMarginWithDistanceLoss,
 }
+#: Losses that PyTorch broadcasts, with a warning or without, where output and y are [rows, 1] and [rows].
+_BROADCAST = (
+    *("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "PoissonNLLLoss", "KLDivLoss", "SoftMarginLoss"),
+    "HingeEmbeddingLoss",
+)
+_BY_ROW = (
+    "y may be [rows] or [rows, 1], and each number is compared with that of its own row; PyTorch compares each with "
+    "each where one has an axis more, and warns"
+)
 _NO_CTC = (
     "the loss CTCLoss takes the lengths of each row apart, which a step is not given: use loss='ctc' with "
     "y=jax.ShapeDtypeStruct((1, 20), 'int32') on logits [rows, time, classes], the blank as class 0; shorter labels "
@@ -95,7 +104,9 @@ def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any = None) -> Los
     if not is_defined_in(type(loss), torch):
         return own_loss(loss, types, said)
     y = _usual_targets(loss, first) if said is None else named_targets(said, list(types))
-    return _of_module(loss, kind, types, y)
+    made = _of_module(loss, kind, types, y)
+    column = first.shape[1:] in ((), (1,)) and kind in _BROADCAST and said is None
+    return replace(made, note=_BY_ROW) if column else made
 
 
 def _object_of(loss: Any) -> Any:

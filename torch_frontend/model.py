@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from converter.support.errors import UsageError
+from converter.support.notes import Note
 from torch_frontend.archive import load_archive
 from torch_frontend.exporting import export_module, quiet, rows_of
 from torch_frontend.findings import Modes
+from torch_frontend.training_only import notes_of_layers
 from torch_frontend.weights import Weights, for_all_names, on_cpu
 
 
@@ -91,6 +93,10 @@ class Model:
             evaluated=frozenset(n for n, layer in layers.items() if self.module.training and not layer.training),
             cumulative=frozenset(n for n in norms if getattr(layers[n], "momentum", 0.1) is None),
         )
+
+    def training_notes(self) -> list[Note]:
+        """Return what to say of layers that do something in training alone which no graph shows."""
+        return notes_of_layers(self.module) if isinstance(self.module, torch.nn.Module) else []
 
     def _program(self) -> torch.export.ExportedProgram:
         if isinstance(self.module, torch.export.ExportedProgram):

@@ -37,6 +37,12 @@ class Call:
         return self.targets.get(getattr(operand, "name", ""))
 
 
+#: What to do about an exported program that acts as in training.
+EXPORT_IN_EVAL = (
+    "export it as it infers, torch.export.export(module.eval(), ...), and ask for what acts in a step by "
+    "dropout='train', batch_norm='train'"
+)
+
 #: A rule: takes the call and the operands as the operator does, arrays of JAX for tensors.
 Rule = Callable[..., Any]
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import torch
+import torch.optim.optimizer as _of_all
 
 from converter.support.errors import UsageError
 from converter.support.libraries import is_defined_in
@@ -30,6 +31,10 @@ _REFUSED = {
     "Adafactor": "its learning rate is no factor of its steps: use optax.adafactor",
     "Muon": "its steps are of whole matrices: use optax.contrib.muon",
 }
+
+
+#: What an optimizer keeps the hooks on its steps in.
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 class _Group(NamedTuple):
@@ -94,6 +99,7 @@ def _named(optimizer: Any, names: Mapping[int, str]) -> dict[str, int]:
             "optax.GradientTransformation",
             page="optimizers",
         )
+    _check_hooks(optimizer, kind)
     named: dict[str, int] = {}
     for number, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
@@ -105,6 +111,21 @@ def _named(optimizer: Any, names: Mapping[int, str]) -> dict[str, int]:
                 )
             named[names[id(parameter)]] = number
     return named
+
+
+def _check_hooks(optimizer: Any, kind: str) -> None:
+    """Raises UsageError where hooks act in its steps, or another step stands in the place of its own."""
+    own = vars(optimizer).get("step")
+    replaced = own is not None and not hasattr(own, "_wrapped_by_lr_sched")
+    of_all = [_of_all._global_optimizer_pre_hooks, _of_all._global_optimizer_post_hooks]
+    hooked = any([*(getattr(optimizer, name, None) for name in _HOOKS), *of_all])
+    if replaced or hooked:
+        what = "another step in the place of its own" if replaced else "a hook on its steps"
+        raise UsageError(
+            f"the optimizer {kind} has {what}, which a program does not run. Remove it (the handle's remove()); for "
+            "what it does to gradients or weights use optax.chain of transformations",
+            page="optimizers",
+        )
 
 
 def _groups(optimizer: Any, kind: str, schedules: Sequence[Scheduled]) -> list[_Group]:

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from torch_frontend.registry import Call, NotImportable, Rules
+from torch_frontend.registry import EXPORT_IN_EVAL, Call, NotImportable, Rules
 
 rule = Rules()
 
@@ -47,7 +47,8 @@ def batch_norm(
     epsilon: float,
     _: bool = False,
 ) -> Any:
-    if mean is None:
+    if mean is None or training:
+        _check_mode(call, training and mean is not None)
         return _by_batch(x, w, bias, epsilon)
     return _by_moving(call, x, w, bias, mean, variance, momentum, epsilon)
 
@@ -64,7 +65,7 @@ def batch_norm_training(
     momentum: float,
     epsilon: float,
 ) -> Any:
-    y = _by_moving(call, x, w, bias, mean, variance, momentum, epsilon)
+    y = batch_norm(call, x, w, bias, mean, variance, training, momentum, epsilon)
     return (y, None, None, mean, variance)
 
 
@@ -73,6 +74,12 @@ def batch_norm_without_statistics(
     call: Call, x: Any, w: Any, bias: Any, training: bool, momentum: float, epsilon: float
 ) -> Any:
     return (_by_batch(x, w, bias, epsilon), None, None)
+
+
+def _check_mode(call: Call, by_own_batch: bool) -> None:
+    """Raise NotImportable where a layer trains in a program of which no module says whether it always does."""
+    if by_own_batch and not call.findings.modes.known:
+        raise NotImportable("batch normalization of a module that was exported in train()", EXPORT_IN_EVAL)
 
 
 def _by_moving(call: Call, x: Any, w: Any, bias: Any, mean: Any, variance: Any, momentum: float, epsilon: float) -> Any:

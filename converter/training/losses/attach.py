@@ -212,9 +212,11 @@ def _hits(b: Builder, part: LossPart) -> Value:
 
 
 def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
-    """Return what to say of the softmax or sigmoid of an output, where the loss reads what stands before it."""
+    """Return what to say of losses, and of the softmax or sigmoid before which one of them reads."""
     notes = []
     for term in loss.terms(graph):
+        if term.loss.note:
+            notes.append(Note(f"loss of {term.name}" if term.name else "loss", "row by row", term.loss.note))
         if (folded := _folded(graph, term)) is not None:
             link = term.loss.link or ""
             why = f"{term.loss.name} reads the logits before this {link}; `infer` gives what the model gives"

@@ -60,6 +60,7 @@ class Loss:
         factor: what it is multiplied by.
         counts: whether right answers are counted, where there is a link.
         labels: the labels or numbers that it takes for its targets.
+        note: what its author may not expect of it; empty for nothing.
         in_parts: the loss where a step takes a batch in parts, which cannot leave out what `places` does; None: this.
     """
 
@@ -77,6 +78,7 @@ class Loss:
     factor: float = 1.0
     counts: bool = True
     labels: Labels = lambda outputs: {}
+    note: str = ""
     in_parts: Loss | None = None
 
     @property

@@ -103,6 +103,7 @@ class Keys:
             for key, value in self._entries.items()
             if value is not None
             and key not in self._read
+            and key not in self._defaults
             and key.startswith(self._prefix)
             and key.removeprefix(self._prefix) not in harmless
             and not key.removeprefix(self._prefix).startswith(begins)

@@ -50,6 +50,7 @@ def cannot(config: Mapping[str, Any]) -> bool:
         or "mscale" in rope
         or (rope.get("rope_type") == "llama3" and kind not in ("llama", "smollm3", "granite", "mistral"))
         or (kind.startswith("gemma") and kind != "gemma3_text" and bool(rope))
+        or (kind in ("gemma", "gemma2") and config.get("rope_theta", 1e4) != 1e4)  # which it does not write
         or (kind == "gemma2" and config["query_pre_attn_scalar"] != config["head_dim"])
         or (kind == "gemma3_text" and config["query_pre_attn_scalar"] != config["head_dim"])
         or (kind.startswith("gemma") and (not config.get("tie_word_embeddings", True) or config.get("attention_bias")))

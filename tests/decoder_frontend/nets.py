@@ -67,7 +67,7 @@ def drawn(kind: str, rng: np.random.Generator) -> dict[str, Any]:
         "eos_token_id": 2,
         "pad_token_id": 0,
     }
-    if kind in ("granite", "phi3") or (one(True, False) and not kind.startswith(("gemma", "qwen3"))):
+    if kind in ("granite", "phi3") or (one(True, False) and not kind.startswith(("gemma", "qwen3", "ministral"))):
         del config["head_dim"]  # the width over the heads
         head_width = config["hidden_size"] // heads
     gemma = kind.startswith("gemma")

@@ -10,17 +10,23 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from safetensors.numpy import save_file
 
 import decoder_frontend
 from tests.decoder_frontend import converted, nets
 
 LENGTH = 24
+#: Of the steps of LoRA: much more, and losses of random nets go their own ways.
+RATE = 0.01
+#: Logits that are recorded: of the first row every third.
+SHOWN = (slice(1), slice(2, None, 3))
 RECORDED = Path(__file__).with_name("recorded.npz")
 
 
@@ -94,23 +100,16 @@ def losses_there(folder: Path, adapter: Path, ids: np.ndarray, y: np.ndarray, ra
 
 
 def losses_here(path: Path, adapter: Path, ids: np.ndarray, y: np.ndarray, rate: float, steps: int) -> list[float]:
-    """Return those of a program, whose first adapters are left in a folder of PEFT's."""
+    """Return those of a program that begins with an adapter of PEFT's."""
     import pocketune
 
     program = pocketune.build(
         path, length=ids.shape[1], batch=2, update="lora-2:all-linear", optimizer="sgd", signatures=("train",)
     )
-    program.write(adapter.with_suffix(".tflite"))
-    with pocketune.TrainingSession(program.data) as session:
-        rng = np.random.default_rng(3)
-        session.save(adapter.with_suffix(".state"))
-        state = {
-            n: rng.standard_normal(a.shape).astype(np.float32) * 0.1 for n, a in session.state().items() if "lora" in n
-        }
-        assert state
-        pocketune.runtime.export_adapter(
-            adapter.with_suffix(".tflite"), adapter, adapter.with_suffix(".state"), base="net"
-        )
+    program.write(adapter / "net.tflite")
+    assert not pocketune.runtime.import_adapter(adapter / "net.tflite", adapter, adapter / "net.state")
+    with pocketune.TrainingSession(adapter / "net.tflite") as session:
+        session.restore(adapter / "net.state")
         return [float(session.train(ids, y, rate)) for _ in range(steps)]
 
 
@@ -130,9 +129,11 @@ def compare(count: int, seed: int, steps_every: int = 0) -> int:
                     far["gguf"] = apart(logits_here(Path(place) / "net.gguf", ids), wanted)
                     files += 1
                 if steps_every and number % steps_every == 0:
-                    y = np.roll(ids, -1, 1)
-                    here = losses_here(folder, Path(place) / "adapter", ids, y, 0.1, 5)
-                    there = losses_there(folder, Path(place) / "adapter", ids, y, 0.1, 5)
+                    adapter, y = Path(place) / "adapter", np.roll(ids, -1, 1)
+                    adapter.mkdir()
+                    write_adapter(adapter, adapters(shapes(config)))
+                    here = losses_here(folder, adapter, ids, y, RATE, 5)
+                    there = losses_there(folder, adapter, ids, y, RATE, 5)
                     far["steps"] = float(np.max(np.abs(np.array(here) / np.array(there) - 1)))
                 bad = {what: share for what, share in far.items() if not share < 1e-4}
             except Exception as error:  # the case is shown, and the next one tried
@@ -144,6 +145,56 @@ def compare(count: int, seed: int, steps_every: int = 0) -> int:
     return wrong
 
 
+def record() -> None:
+    """Write what the default suite compares with: two nets of each architecture, with logits and losses of LoRA."""
+    recorded: dict[str, np.ndarray] = {}
+    told: dict[str, Any] = {}
+    for number, kind, config in cases(2 * len(nets.MODEL_TYPES), 5):
+        own = shapes(config)
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "net"
+            nets.write_folder(folder, config, nets.weights(config, own))
+            ids = nets.rows(LENGTH)
+            name = f"{kind}_{number // len(nets.MODEL_TYPES)}"
+            recorded[name] = logits_there(folder, ids)[SHOWN].astype(np.float32)
+            told[name] = {"config": config, "shapes": own}
+            if number < len(nets.MODEL_TYPES):
+                recorded[f"{name}_losses"] = np.array(losses_of_descent(folder, ids, own))
+    np.savez_compressed(RECORDED, told=np.array(json.dumps(told)), **recorded)
+
+
+def adapters(own: Mapping[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return first adapters of rank 2 by the name of the product, A [2, inputs] and B [outputs, 2]."""
+    made = {}
+    for name, shape in own.items():
+        if name.endswith("_proj.weight"):
+            rng = np.random.default_rng(zlib.crc32(name.encode()))
+            a, b = rng.standard_normal((2, shape[1])), rng.standard_normal((shape[0], 2))
+            made[name.removesuffix(".weight")] = (0.3 * a.astype(np.float32), 0.1 * b.astype(np.float32))
+    return made
+
+
+def losses_of_descent(folder: Path, ids: np.ndarray, own: Mapping[str, Any]) -> list[float]:
+    """Return the losses of five steps of plain descent on `adapters`, by PEFT."""
+    with tempfile.TemporaryDirectory() as place:
+        write_adapter(Path(place), adapters(own))
+        return losses_there(folder, Path(place), ids, np.roll(ids, -1, 1), RATE, 5)
+
+
+def write_adapter(folder: Path, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """Write a folder of PEFT, of rank 2 and alpha 4."""
+    targets = sorted({name.rpartition(".")[2] for name in found})
+    told = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 4, "target_modules": targets}
+    (folder / "adapter_config.json").write_text(json.dumps(told | {"lora_dropout": 0.0, "bias": "none"}))
+    arrays = {
+        f"base_model.model.{name}.lora_{letter}.weight": np.ascontiguousarray(array)
+        for name, pair in found.items()
+        for letter, array in zip("AB", pair, strict=True)
+    }
+    save_file(arrays, folder / "adapter_model.safetensors")
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "compare":
         sys.exit(bool(compare(*(int(n) for n in sys.argv[2:]))))
+    record()

@@ -116,7 +116,7 @@ def _read(row: Architecture, keys: Keys) -> Configuration:
     for other in {"hidden_act", "hidden_activation"} - {named}:  # which transformers does not read
         keys.value(other)
     activation = keys.value(named)
-    if row.one_more and activation == "gelu":  # as the first files of Gemma call the other
+    if row.name == "gemma" and activation == "gelu":  # as its first files call the other
         activation = "gelu_pytorch_tanh"
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise not_computed(keys.place, f"the activation {activation!r}")
@@ -237,6 +237,8 @@ def _ropes(
             raise not_computed(keys.place, f"rope_parameters {strange[0]!r} of no kind of layer")
         if older and "rope_type" not in older:
             raise not_computed(keys.place, "a rope_scaling without a rope_type, which transformers does not read")
+        if wrong := [value for value in said.values() if value is not None and not isinstance(value, dict)]:
+            raise damaged(keys.place, f"rope_parameters has {wrong[0]!r} in the place of an object")
         kinds = {
             kind: (said.get(kind) or {}) | ((older or {}) if kind == "full_attention" else {})
             for kind in ("full_attention", "sliding_attention")

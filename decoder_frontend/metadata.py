@@ -91,7 +91,24 @@ def row_of(metadata: Mapping[str, Any], path: Path) -> Architecture:
     Raises:
         UsageError: it is none that is computed.
     """
-    named = metadata.get("general.architecture")
+    named, kind = metadata.get("general.architecture"), metadata.get("general.type", "model")
+    if kind == "adapter" or "adapter.type" in metadata:
+        raise UsageError(
+            f"{path} is an adapter for a model of {named}, and no model: build the model that it was trained on, with "
+            "LoRA of its rank, and import it into the program",
+            page="language-models",
+        )
+    if kind != "model" or named == "clip":
+        raise UsageError(
+            f"{path} is the {named if kind == 'model' else kind} part of a model, without its language model: take the "
+            "other .gguf file of the model",
+            page="language-models",
+        )
+    if isinstance(parts := metadata.get("split.count"), int) and parts > 1:
+        raise UsageError(
+            f"{path} is one of {parts} parts of a model: join them first (llama-gguf-split --merge)",
+            page="language-models",
+        )
     row = BY_NAME.get(named) if isinstance(named, str) else None
     if row is None or not row.in_gguf:
         names = ", ".join(name for name, each in BY_NAME.items() if each.in_gguf)

@@ -12,6 +12,7 @@ import tflite_frontend
 from converter.driver.heads import with_names_of_head
 from converter.driver.language import is_language_model, language_model, reading_on, with_length
 from converter.driver.options import Options
+from converter.driver.other_files import check_file
 from converter.driver.pytorch import is_torch_model, is_torch_optimizer, torch_model
 from converter.ir import Graph, TensorType, Value, ops, reachable
 from converter.ir.batch_norm import BatchNorm
@@ -96,8 +97,9 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
         inputs: shape and dtype of each input, as jax.ShapeDtypeStruct or arrays; None where the model says it.
 
     Raises:
-        UsageError: the model says it itself, or `inputs` are no shapes.
+        UsageError: the model says it itself, `inputs` are no shapes, or it is a file of another tool.
     """
+    check_file(model)
     if inputs is None:
         return model
     if is_torch_model(model):

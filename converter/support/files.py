@@ -13,6 +13,8 @@ from pathlib import Path
 
 from converter.support.errors import UsageError
 
+_LFS = b"version https://git-lfs.github.com/spec/"
+
 
 def beside(path: str | os.PathLike, suffix: str) -> Path:
     """`<path>.<suffix>`. Raises UsageError when the path names no file."""
@@ -184,3 +186,12 @@ def _flush_directory(directory: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is what Git LFS leaves in a clone in the place of the file itself."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_LFS)) == _LFS
+    except OSError:
+        return False

@@ -7,7 +7,7 @@ from shlex import quote
 
 from converter.cli.tables import Results
 from converter.support.invocation import command
-from converter.support.words import share, size
+from converter.support.words import amount, share, size
 from converter.tools.search import Found
 from converter.tools.search.analysis import GUESSES
 from converter.tools.search.findings import Trained
@@ -94,7 +94,7 @@ def _guess(figure: float | None) -> str:
 def _scheme(found: Found, trained: Trained) -> tuple[str, ...]:
     held_out, costs = found.held_out(trained.name), trained.costs
     factor, digits = (100, 1) if found.counted else (1, 3)
-    step = f"{costs['step_cost'] / 1e6:.2f} {'ms' if found.unit == 'ns' else 'M'}"
+    step = amount("step_cost", costs["step_cost"], found.unit)
     off, taken = found.off_by(trained), found.findings.measured.get(trained.name, 0)
     measured = () if off is None else (f"{taken / 1e6:.2f} ms", f"{off:+.0%}")
     return (

@@ -17,7 +17,7 @@ from tests.installed import Installed
 from tests.tree import ROOT
 
 #: Pages that run in every test run, for they take seconds; the others in the slow one.
-QUICK = {"docs/pytorch.md", "docs/runtime.md", "docs/tflite-files.md", "docs/tutorial.md"}
+QUICK = {"docs/runtime.md", "docs/tflite-files.md", "docs/tutorial.md"}
 #: Pages for those who work on the clone.
 CLONE = {
     *("CONTRIBUTING.md", "docs/adding-an-op.md", "docs/app.md", "docs/extending.md", "docs/extending-engines.md"),

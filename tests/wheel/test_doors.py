@@ -51,7 +51,8 @@ labels = np.roll(tokens, -1, 1)
 
 DOORS = {
     "Keras": """
-import os
+import os, sys
+sys.modules["tensorflow"] = None  # as where the extra `keras` alone is installed
 os.environ["KERAS_BACKEND"] = "jax"
 import keras
 net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])

@@ -15,6 +15,7 @@ import typer
 from typer.models import CommandInfo
 
 from converter.cli import completion
+from converter.cli.build_summary import summarize
 from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.estimating import estimate
@@ -177,6 +178,11 @@ def build(
 
 def _show_build(program: Program, path: Path, forms: bool, wide: bool) -> None:
     results = Results(wide)
+    if not wide:
+        if forms:
+            results.report(program.report)
+        summarize(results, program, path)
+        return
     results.heading(program.manifest)
     results.update_table(program.manifest.update.table)
     results.notes(program.notes)

@@ -93,8 +93,8 @@ def _show(results: Results, found: Estimates, title: str) -> None:
         [
             (
                 row.scheme,
-                _times(row.step),
-                _times(row.training),
+                interval(row.step),
+                interval(row.training),
                 row.energy,
                 size(row.resident_bytes) if row.peak_bytes is None else f"{size(row.peak_bytes)} (measured)",
                 _MEMORY[row.memory],
@@ -133,8 +133,9 @@ def _reading(row: Estimate) -> str:
     return f"{row.scheme}: {_two(labels / most)} to {_two(labels / least)} labels a second; {read}"
 
 
-def _times(interval: Interval) -> str:
-    return f"{_time(interval.low)} to {_time(interval.high)}"
+def interval(seconds: Interval) -> str:
+    """Return an interval of times in words."""
+    return f"{_time(seconds.low)} to {_time(seconds.high)}"
 
 
 def _time(seconds: float) -> str:

@@ -170,9 +170,8 @@ class Results:
             for (form, operator, why), layers in groups.items()
         ]
         self.table("Frozen layers", ("form", "operator", "layers", "which", "why"), rows, right=[2])
-        if report.output_error is not None:
-            changes = [f"{name} {value:.4g} -> {report.after[name]:.4g}" for name, value in report.before.items()]
-            self.line(f"on the calibration samples: {', '.join([*changes, f'outputs {report.output_error:.2%} off'])}")
+        if report.said:
+            self.line(report.said)
         self.line()
 
     def report(self, choices: Sequence[FormChoice]) -> None:

@@ -35,7 +35,14 @@ def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
     built = run("build", GOOD, "--update", "head", "--batch", "4")
     assert built.code == 0
     assert "layers/2/w" in built.out
-    assert "2 of 6 parameters train" in built.out
+    assert "in 2 of 6 parameters: layers/2/" in built.out
+    assert len(built.out.splitlines()) <= 15
+    for word in ("trains", "memory", "step", "time", "wrote"):
+        assert any(line.startswith(word) for line in built.out.splitlines()), word
+    wide = run("build", GOOD, "--update", "head", "--batch", "4", "--wide").out
+    for title in ("What trains", "Costs of a training step"):
+        assert title in wide
+        assert title not in built.out
     assert "wrote good.tflite" in built.out
     assert "compile" in built.err
     assert "a model factory may print" in built.err
@@ -301,7 +308,8 @@ def test_int8_for_what_is_frozen(run: Run, tmp_path: Path) -> None:
     assert {layer["form"] for layer in built["quantization"]["layers"]} == {"dynamic range"}
     assert built["quantization"]["before"].keys() == {"loss", "accuracy"}
     shown = run("build", *options)
-    assert "Frozen layers" in shown.out
+    assert "dynamic range" in shown.out
+    assert "Frozen layers" in run("build", *options, "--wide").out
     assert "on the calibration samples: loss" in shown.out
     refused = run("build", *options, "--calibration", "sample.npz")
     assert refused.code == 2

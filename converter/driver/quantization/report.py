@@ -40,6 +40,14 @@ class QuantizationReport:
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def said(self) -> str:
+        """What it does to the outputs on the calibration samples, in words; nothing without samples."""
+        if self.output_error is None:
+            return ""
+        changes = [f"{name} {value:.4g} -> {self.after[name]:.4g}" for name, value in self.before.items()]
+        return f"on the calibration samples: {', '.join([*changes, f'outputs {self.output_error:.2%} off'])}"
+
     def warn(self, stacklevel: int = 2) -> None:
         """Warns when more than one point of accuracy is gone."""
         kind = next((k for k in ("accuracy", "agreement") if k in self.before), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,8 +70,8 @@ def _time(program: Program) -> str:
     except UsageError:
         return ""
     (row,) = estimate_rows([{"scheme": program.manifest.update.scheme, **program.costs}], phone, table, 1).rows
-    step = row.step  # type: ignore[union-attr]  no row of a program that was built is an error
-    return f"a step takes {interval(step)} on one core of a {phone.title} (estimate --device: others, and trainings)"
+    assert not isinstance(row, Mapping)  # such a row is of a scheme that the model does not allow
+    return f"a step takes {interval(row.step)} on one core of a {phone.title} (estimate --device: others, and trainings)"
 
 
 def _notes(notes: Sequence[Note]) -> Iterable[str]:

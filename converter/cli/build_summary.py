@@ -71,7 +71,7 @@ def _time(program: Program) -> str:
         return ""
     (row,) = estimate_rows([{"scheme": program.manifest.update.scheme, **program.costs}], phone, table, 1).rows
     assert not isinstance(row, Mapping)  # such a row is of a scheme that the model does not allow
-    return f"a step takes {interval(row.step)} on one core of a {phone.title} (estimate --device: others, and trainings)"
+    return f"a step takes {interval(row.step)} on one core of a {phone.title} (estimate --device: others, trainings)"
 
 
 def _notes(notes: Sequence[Note]) -> Iterable[str]:

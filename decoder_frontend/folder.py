@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from decoder_frontend.stored import StoredTensor, plus_one
 
 CONFIG = "config.json"
 _FLOATS = ("F32", "F16", "BF16")
+_HEAD, _TABLE = "lm_head.weight", "model.embed_tokens.weight"
+#: Rows of these that are compared at once.
+_ROWS = 4096
 #: Parts of a model of texts and images that read these.
 _IMAGES = ("vision_tower.", "multi_modal_projector.")
 
@@ -40,8 +44,7 @@ def open_folder(path: Path) -> Opened:
     c, dropouts = configuration_of(config, path / CONFIG)
     found = _tensors(path)
     tensors, left = _of_text(found) if config["model_type"] == "gemma3" else (found, ())
-    if c.tied:  # a copy of the table of embeddings
-        tensors.pop("lm_head.weight", None)
+    c = _with_head(c, tensors)
     tensors = tensors or _without_weights(path, c)
     if c.architecture.one_more:
         norms = [name for name in tensors if name.endswith(("norm.weight", "layernorm.weight"))]
@@ -56,6 +59,25 @@ def open_folder(path: Path) -> Opened:
     ]
     notes += [Note(name, "left out", "the text part alone is read, without images") for name in left]
     return Opened(c, checked(path, c, tensors), tuple(notes))
+
+
+def _with_head(c: Configuration, tensors: dict[str, StoredTensor]) -> Configuration:
+    """Return the configuration with the head that a checkpoint has; what is tied stays among the tensors once.
+
+    As in `transformers`, a head with other numbers than the table of embeddings is one of its own, whatever the
+    configuration says, and a table that is missing is the head.
+    """
+    if not c.tied or (head := tensors.get(_HEAD)) is None:
+        return c
+    table = tensors.setdefault(_TABLE, head)
+    if table.shape == head.shape and all(
+        np.array_equal(table.rows(start, stop), head.rows(start, stop))
+        for start in range(0, head.shape[0], _ROWS)
+        for stop in (min(start + _ROWS, head.shape[0]),)
+    ):
+        del tensors[_HEAD]
+        return c
+    return replace(c, tied=False)
 
 
 def _of_text(found: dict[str, StoredTensor]) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:

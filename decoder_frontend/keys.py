@@ -11,8 +11,8 @@ from converter.support.errors import UsageError
 
 #: The way for every decoder that is not computed here.
 OTHERWISE = (
-    "build its module of transformers: pocketune.build(pocketune.TorchModel(module, (ids,), outputs=['logits']), "
-    "loss='next_token'), with ids = torch.zeros(1, 64, dtype=torch.long)"
+    "build its module of transformers: module.config.use_cache = False, and pocketune.build(pocketune.TorchModel("
+    "module, (ids,), outputs=['logits']), loss='next_token'), with ids = torch.zeros(1, 64, dtype=torch.long)"
 )
 
 

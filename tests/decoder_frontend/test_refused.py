@@ -152,6 +152,20 @@ def test_a_head_of_its_own_is_asked_for_and_strange_tensors_are_refused(tmp_path
     opened(tmp_path / "older", "qwen2_0", added="model.layers.0.self_attn.rotary_emb.inv_freq")
 
 
+def test_a_tied_head_is_what_the_checkpoint_has(tmp_path: Path) -> None:
+    """transformers ties what is equal, or there once; a head with other numbers is one of its own."""
+    name = next(n for n, told in TOLD.items() if told["config"].get("tie_word_embeddings") and n.startswith("llama"))
+    arrays = nets.weights(TOLD[name]["config"], TOLD[name]["shapes"])
+    table = arrays["model.embed_tokens.weight"]
+    for heads, tied in (({"lm_head.weight": table}, True), ({"lm_head.weight": 2 * table}, False)):
+        nets.write_folder(tmp_path / "net", TOLD[name]["config"], arrays | heads)
+        assert decoder_frontend.Model(tmp_path / "net", length=8).configuration.tied == tied
+    del arrays["model.embed_tokens.weight"]
+    nets.write_folder(tmp_path / "net", TOLD[name]["config"], arrays | {"lm_head.weight": table})
+    found = decoder_frontend.Model(tmp_path / "net", length=8).parameters()
+    np.testing.assert_array_equal(np.asarray(found["model.embed_tokens.weight"]), table)
+
+
 def in_file(path: Path, name: str, left_out: str = "", **entries: Any) -> decoder_frontend.Model:
     """The file of a recorded net without some tensors, or with other entries."""
     told = TOLD[name]

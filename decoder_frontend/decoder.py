@@ -120,42 +120,49 @@ def continuation(configuration: Configuration, length: int, tokens: int) -> Call
 def _states(
     c: Configuration, params: Mapping[str, jax.Array], ids: jax.Array, turns: Sequence[_Turns], attend: _Attend
 ) -> jax.Array:
-    """Return the states behind the last layer, [B, length, width]."""
+    """Return the states behind the last layer, over the multiplier of residuals, [B, length, width].
+
+    What reads the states normalizes them, so they may be kept divided by it: no product is then behind a matrix, where
+    it would become part of a weight that has an adapter.
+    """
     norms = c.architecture.norms
     x = rows_of(params["model.embed_tokens.weight"], ids)
     if c.architecture.root_of_width:
         x = x * np.float32(np.sqrt(c.width))
-    x = _times(x, c.scales.embedding)
+    if c.scales.embedding != c.scales.residual:
+        x = x * np.float32(c.scales.embedding / c.scales.residual)
     for layer in range(c.layers):
-        own = _Layer(params, f"model.layers.{layer}.", c.epsilon)
-        given = _attention(c, own, own.norm(x, norms.before_attention), turns[layer], partial(attend, layer))
-        x = x + _times(own.norm(given, norms.after_attention), c.scales.residual)
-        given = _feed_forward(c, own, own.norm(x, norms.before_feed_forward))
-        x = x + _times(own.norm(given, norms.after_feed_forward), c.scales.residual)
+        own = _Layer(params, f"model.layers.{layer}.", c)
+        given = _attention(
+            c, own, own.norm(x, norms.before_attention, c.scales.residual), turns[layer], partial(attend, layer)
+        )
+        x = x + own.norm(given, norms.after_attention)
+        given = _feed_forward(c, own, own.norm(x, norms.before_feed_forward, c.scales.residual))
+        x = x + own.norm(given, norms.after_feed_forward)
     return x
 
 
 def _logits(c: Configuration, params: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
-    x = _rms_norm(x, params["model.norm.weight"], c.epsilon)
-    logits = x @ params["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
+    x = _rms_norm(x, params["model.norm.weight"], c.epsilon, c.scales.residual)
     if c.scales.logits != 1:
-        logits = logits / np.float32(c.scales.logits)
+        x = x / np.float32(c.scales.logits)
+    logits = x @ params["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
     return _capped(logits, c.scales.most_logit)
 
 
 class _Layer:
     """The parameters of a layer."""
 
-    def __init__(self, params: Mapping[str, jax.Array], prefix: str, epsilon: float) -> None:
-        self._params, self._prefix, self._epsilon = params, prefix, epsilon
+    def __init__(self, params: Mapping[str, jax.Array], prefix: str, c: Configuration) -> None:
+        self._params, self._prefix, self._epsilon = params, prefix, c.epsilon
 
-    def norm(self, x: jax.Array, names: tuple[str, str] | None) -> jax.Array:
-        """Return x normalized over its last axis by the norm of that name; x where there is none."""
-        return x if names is None else self.normed(x, names[0])
+    def norm(self, x: jax.Array, names: tuple[str, str] | None, over: float = 1.0) -> jax.Array:
+        """Return x, times `over`, normalized over its last axis by the norm of that name; x where there is none."""
+        return x if names is None else self.normed(x, names[0], over)
 
-    def normed(self, x: jax.Array, name: str) -> jax.Array:
-        """Return x normalized over its last axis."""
-        return _rms_norm(x, self._params[f"{self._prefix}{name}.weight"], self._epsilon)
+    def normed(self, x: jax.Array, name: str, over: float = 1.0) -> jax.Array:
+        """Return x, times `over`, normalized over its last axis."""
+        return _rms_norm(x, self._params[f"{self._prefix}{name}.weight"], self._epsilon, over)
 
     def dense(self, x: jax.Array, name: str) -> jax.Array:
         """Return the product with a matrix [outputs, inputs], and its bias where there is one."""
@@ -206,12 +213,9 @@ def _capped(x: jax.Array, most: float | None) -> jax.Array:
     return x if most is None else jnp.tanh(x / np.float32(most)) * np.float32(most)
 
 
-def _times(x: jax.Array, factor: float) -> jax.Array:
-    return x if factor == 1 else x * np.float32(factor)
-
-
-def _rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
-    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + np.float32(epsilon)) * scale
+def _rms_norm(x: jax.Array, scale: jax.Array, epsilon: float, over: float = 1.0) -> jax.Array:
+    """Return `over` times x, normalized."""
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + np.float32(epsilon / over**2)) * scale
 
 
 def _tables(c: Configuration, length: int) -> list[_Turns]:

@@ -139,6 +139,8 @@ def _scales(row: Architecture, keys: Keys, head_width: int, width: int, heads: i
         keys.optional(key) if key in keys or not (usual_cap := row.defaults.get(key)) else usual_cap
         for key in ("attn_logit_softcapping", "final_logit_softcapping")
     ]
+    if row.norms.before_attention is None:  # whose parts read the states as they are
+        keys.only("residual_scale", 1.0)
     return Scales(
         1 / scale if scale else float(np.sqrt(usual)),
         keys.optional("embedding_scale") or 1.0,

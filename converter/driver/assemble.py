@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from converter.driver import entries
 from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import OptimizerRule
-from converter.driver.plain.any_rows import for_any_rows
+from converter.driver.plain.any_rows import FixedRows, for_any_rows, held_to_its_rows
 from converter.driver.plain.grafting import assembly_of_graft
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
@@ -71,11 +71,12 @@ def assemble(
     """
     tensors = _tensor_names(signatures)
     renamed = {name: _renamed(graph, tensors) for name, graph in signatures.items()}
-    plain = _plain(signatures, done)
+    plain = _exported(signatures, done)
+    notes = [*notes, *plain.notes()]
     # Constants that were made are large: behind this call only the file is to hold them.
     manifest, drawn = _drawn(request, signatures, costs, done, notes, rule, identify, tensors, renamed, plain)
     del renamed
-    kept = [*signatures.values(), *([] if plain is None else [plain])]
+    kept = [*signatures.values(), *([] if plain.graph is None else [plain.graph])]
     data = _put_together(drawn, [inner for graph in kept for inner in nested(graph)])
     made = list(done.rows), dict(signatures), list(done.report), tuple(notes), done.quantization
     return Program(data, manifest, {**costs, "file_bytes": len(data)}, *made)
@@ -100,12 +101,37 @@ def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes | Mapped:
     return data
 
 
-def _plain(signatures: Mapping[str, Graph], done: Compilation) -> Graph | None:
-    """Return the model that is exported, for any number of rows where it can be."""
+class _Exported(NamedTuple):
+    """The model that is exported, lowered.
+
+    Attributes:
+        graph: for any number of rows where it can be; None where nothing is.
+        fixed: why it is for its own number of rows alone, in words; None where it is not.
+    """
+
+    graph: Graph | None
+    fixed: str | None = None
+
+    def notes(self) -> list[Note]:
+        """Return what to say of its rows."""
+        if self.graph is None or self.fixed is None:
+            return []
+        rows, fixed = self.graph.inputs[0].shape[0], self.fixed
+        said = f"{fixed}: inputs that are resized to others are refused. Build with batch= as many as the app gives"
+        return [Note("exported model", f"takes {rows} row{'s' * (rows > 1)}", said)]
+
+
+def _exported(signatures: Mapping[str, Graph], done: Compilation) -> _Exported:
+    """Return the model that is exported."""
     plain = signatures.get("infer") if done.plain is None else done.plain.graph
-    if plain is None or done.mixing.get("infer"):  # where rows influence each other they are those of the batch
-        return plain
-    return for_any_rows(plain) or plain
+    if plain is None or done.grafted is not None:  # the file itself is
+        return _Exported(plain)
+    if mixing := done.mixing.get("infer"):
+        return _Exported(held_to_its_rows(plain), f"rows influence each other ({mixing})")
+    try:
+        return _Exported(for_any_rows(plain if done.exported is None else done.exported))
+    except FixedRows as problem:
+        return _Exported(held_to_its_rows(plain), str(problem))
 
 
 def _drawn(
@@ -118,13 +144,13 @@ def _drawn(
     identify: Callable[[Iterable[Parameter], Mapping[str, Graph]], Identity],
     tensors: Mapping[str, str],
     renamed: Mapping[str, Graph],
-    plain: Graph | None,
+    plain: _Exported,
 ) -> tuple[Manifest, Draft]:
     """Return the manifest, and the file but for the order of its bytes."""
     built = _built(_updating(renamed))
     exported = _export(renamed, built, request.state)
     changed = [p for p in _updating(signatures).parameters.values() if p.kind in ("weight", "statistic")]
-    entry = _manifest(request, signatures, costs, done, rule, tensors, exported)
+    entry = _manifest(request, signatures, costs, done, rule, tensors, exported, plain.fixed)
     manifest = manifest_of_json({**entry, "identity": identify(changed, signatures).to_json()})
     metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
     account = account_of(done.source.graph, signatures, exported, request.target, request.state, done.report, notes)
@@ -139,9 +165,9 @@ def _drawn(
     derived = {}
     if done.grafted is not None:
         derived[INFERENCE] = partial(assembly_of_graft, done.grafted.graft, done.grafted.behind)
-    elif plain is not None:
+    elif plain.graph is not None:
         said = f"{done.source.name}, trained with Pocketune"
-        derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
+        derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain.graph, tensors), said)
     subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
     in_order = keeps_order(signatures.values(), request.state)
     numbered = partial(numbering, lanes=request.target.lanes, in_order=in_order)
@@ -159,6 +185,7 @@ def _manifest(
     rule: OptimizerRule,
     tensors: Mapping[str, str],
     exported: Mapping[str, Graph],
+    fixed: str | None,
 ) -> dict[str, Any]:
     """Return the manifest as JSON, but for the identity."""
     parameters, cut = _updating(signatures).parameters, _cut(done)
@@ -174,6 +201,7 @@ def _manifest(
         "update": {"scheme": request.scheme.name, "table": [entries.table_row(row) for row in done.rows]},
         "signatures": {
             name: entries.signature_of(graph, set(tensors.values()), GIVES.get(base, "output"), done.mixing.get(base))
+            | ({"fixed": fixed} if name == "infer" else {})
             for name, graph in exported.items()
             if name != export.INITIAL
             for base, _ in [at_length(name)]

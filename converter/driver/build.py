@@ -26,6 +26,7 @@ from converter.driver.models import (
 )
 from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
+from converter.driver.plain.operands import ENOUGH_ROWS
 from converter.driver.program import Plan, Program
 from converter.driver.pytorch import is_torch_optimizer
 from converter.driver.quantization.samples import any_samples
@@ -41,6 +42,7 @@ from converter.ir import Graph
 from converter.ir.module import Module
 from converter.passes.manager import run
 from converter.passes.read_weights import read_weights, without_numbers, without_sources
+from converter.program.manifest import INFER
 from converter.support.collecting import uncollected
 from converter.support.errors import UnsupportedError, UsageError
 from converter.support.extras import require
@@ -177,6 +179,7 @@ def _compiled(
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
         several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)
+    exported = _of_several_rows(imported, request, source)
     done = run(
         PIPELINE,
         Compilation(
@@ -184,7 +187,7 @@ def _compiled(
             request=request,
             loss=taken.loss,
             optimizer=taken.rule.optimizer,
-            other_rows={rows: imported(rows).graph for rows in request.rows_to_infer},
+            other_rows={rows: imported(rows).graph for rows in request.rows_to_infer} | exported,
             generating=_generating(source, request, needs_weights),
             several_rows=several_rows,
             report=[],
@@ -192,7 +195,30 @@ def _compiled(
             turned=turned,
         ),
     )
-    return with_shorter(done, shorter), taken
+    return with_shorter(_without_exported(done, exported), shorter), taken
+
+
+def _of_several_rows(imported: Import, request: Request, source: Source) -> dict[int, Graph]:
+    """Return what `infer` is for more rows, by how many, where it is for too few to export it for any number of them.
+
+    Not of language models, which are large: of one row they are exported for one.
+    """
+    is_asked = "infer" in request.signatures and source.tflite is None and not source.generates
+    if not is_asked or request.micro_batch >= ENOUGH_ROWS or request.rows_to_infer:
+        return {}
+    try:
+        return {ENOUGH_ROWS: imported(ENOUGH_ROWS).graph}
+    except (UnsupportedError, UsageError):
+        return {}
+
+
+def _without_exported(done: Compilation, exported: Collection[int]) -> Compilation:
+    """Return what is done without the signature that is there to be exported alone."""
+    if not exported:
+        return done
+    (rows,) = exported
+    program = {name: graph for name, graph in done.program.items() if name != f"{INFER}{rows}"}
+    return replace(done, program=Module(program), exported=done.program[f"{INFER}{rows}"])
 
 
 def _program_of(imported: Import, request: Request, needs_weights: bool, turned: Collection[str]) -> Module:

@@ -84,6 +84,8 @@ class Compilation:
         augmentation: what a step does to its inputs.
         plain: the model that is exported of one with adapters.
         grafted: the file that is exported of a model that was read from one.
+        exported: the model that is exported, lowered for several rows, where `infer` is for too few to tell rows from
+            other axes.
         prefix: what all signatures begin with, lowered already: frozen layers in int8.
         behind: the model behind that prefix.
         quiet: `behind` without what is random in training.
@@ -119,6 +121,7 @@ class Compilation:
     augmentation: Graph | None = None
     plain: Plain | None = None
     grafted: Grafted | None = None
+    exported: Graph | None = None
     prefix: Graph | None = None
     behind: Graph = NOT_YET
     quiet: Graph = NOT_YET

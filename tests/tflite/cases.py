@@ -140,6 +140,7 @@ def movement() -> Iterator[tuple[Any, ...]]:
         begin = tuple(min(1, d - 1) for d in s)
         yield tfl.Reshape((int(np.prod(s)),)), make(*s)
         yield tfl.Reshape(s), make(*s)
+        yield tfl.Sizes(), make(*s)
         yield tfl.Transpose(tuple(range(rank))[::-1]), make(*s)
         yield tfl.BroadcastTo((2, *s)), make(*s) if rank < 6 else make(*s[1:])
         yield tfl.BroadcastTo(s), make(1)
@@ -215,6 +216,8 @@ def convolutions() -> Iterator[Case]:
             for constants in ((), (0,)):
                 yield Case(tfl.TransposeConv((2, *size, 4), strides, padding), arrays, (*constants, 2))
                 yield Case(tfl.TransposeConv((2, *size, 4), strides, padding), arrays[:2], constants)
+            made = np.array([2, *size, 4], np.int32)
+            yield Case(tfl.TransposeConvOfShape((2, *size, 4), strides, padding), (*arrays, made), (0, 2))
 
 
 def loops() -> Iterator[tuple[Any, ...]]:

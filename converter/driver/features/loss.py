@@ -64,7 +64,7 @@ def find_mixing(c: Compilation) -> Compilation:
     if c.several_rows is not None:
         _check_parts(c)
     check_fisher(c.request, any(p.kind == "choice" for p in c.model.parameters.values()), mixing.get(c.request.step))
-    others = {f"{INFER}{rows}": mixing["infer"] for rows in c.other_rows if "infer" in mixing}
+    others = {f"{INFER}{rows}": mixing["infer"] for rows in c.request.rows_to_infer if "infer" in mixing}
     return replace(c, mixing=mixing | others)
 
 

@@ -90,11 +90,13 @@ class Signature:
 
     Attributes:
         mixing: where rows of a batch influence each other, in words: such a call takes a whole batch. None: nowhere.
+        fixed: of `infer`: why the model that is exported takes its own number of rows and no other. None: it takes any.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     mixing: str | None = None
+    fixed: str | None = None
 
     def taking(self, role: Role) -> tuple[TensorSpec, ...]:
         """Return the inputs of a role."""

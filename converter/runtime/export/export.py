@@ -78,7 +78,9 @@ def export_inference(
     Of a program that was made from a `.tflite` it is that file with what trained in it: its signatures, names, metadata
     and the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.
 
-    Where rows of a batch influence each other, it takes the rows of the program and no other number.
+    Where rows of a batch influence each other, or an operator stands for a number of them (a scatter), it takes the
+    rows of the program and refuses others: `manifest.signatures["infer"].fixed` says why. A strided transposed
+    convolution finds its rows while it runs, by the runtime's own kernel: with `batch` delegates take it, too.
 
     Args:
         program: what was trained.
@@ -89,7 +91,7 @@ def export_inference(
             convolutions, whose kernels round activations to int8 as well, row by row). None: float32.
         exact: to the last bit, where weights are float32. False makes trained convolutions run on the delegate's
             kernels, which want constants and are faster; they round differently. Adapters are merged in any case.
-        batch: rows that it takes as it is; None: one.
+        batch: rows that it takes, with no shape that is found while it runs; None: one, or as many as it is resized to.
 
     Returns:
         Its size, and what `quantize` changes.
@@ -107,13 +109,19 @@ def export_inference(
     data = assemble(program, tensors, merged, lambda: weights_of_model(program, tensors))
     if not is_of_file(program) and (merge is not None or not exact or quantize is not None):
         data = folded(data, absorbing=not exact or quantize is not None)
-    mixing = program.manifest.signatures["infer"].mixing
+    fixed = _fixed(program)
     if batch is not None:
-        data = with_rows(data, batch, mixing and f"rows influence each other ({mixing})")
+        data = with_rows(data, batch, fixed)
     small = data if quantize is None else _SMALLER[quantize](data)
     loss = None if quantize is None else _loss(data, small)
     write_atomically(path, small)
-    return Exported(len(small), len(data), loss, rows_of(small), mixing is None and is_resizable(small))
+    return Exported(len(small), len(data), loss, rows_of(small), fixed is None and is_resizable(small))
+
+
+def _fixed(program: ProgramFile) -> str | None:
+    """Return why the model takes its own number of rows and no other; None where it takes any."""
+    infer = program.manifest.signatures["infer"]
+    return infer.fixed or (infer.mixing and f"rows influence each other ({infer.mixing})")
 
 
 def _loss(whole: bytes, small: bytes) -> ExportLoss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,24 @@ def rows_of(data: bytes) -> int:
 def is_resizable(data: bytes) -> bool:
     """Return whether the stock interpreter runs a plain model on other rows when its inputs are resized to them."""
     rows = rows_of(data)
+    before = [detail["shape"] for detail in Interpreter(model_content=data).get_output_details()]
+    changing = [place for place, shape in enumerate(before) if len(shape) and shape[0] == rows]
+
+    def follows() -> bool:
+        now = [detail["shape"] for detail in resized.get_output_details()]
+        return all(now[place][0] == rows + 1 for place in changing)
+
     try:
-        now = _resized(data, rows + 1).get_output_details()
+        resized = _resized(data, rows + 1)
+        if not follows():  # of a result whose shape is computed it is seen once it is there
+            resized.invoke()
     except (RuntimeError, ValueError):
         return False
-    before = Interpreter(model_content=data).get_output_details()
-    shapes = [(then["shape"], after["shape"]) for then, after in zip(before, now, strict=True)]
-    return all(not len(then) or then[0] != rows or after[0] == rows + 1 for then, after in shapes)
+    return follows()
 
 
 def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
-    """Return the plain model for so many rows.
+    """Return the plain model for so many rows and no other: no shape in it is computed any more.
 
     Args:
         data: the model.
@@ -39,19 +47,19 @@ def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
     Raises:
         UsageError: it does.
     """
-    if (own := rows_of(data)) == rows:
+    own, file = rows_of(data), PlainFile(data)
+    transposed = [operator for operator in file.graph.operators if file.kind(operator) == "TRANSPOSE_CONV"]
+    if own == rows and all(file.array(int(operator.inputs[0])) is not None for operator in transposed):
         return data
     refusal = UsageError(
         f"the model takes {own} rows and no other number{f': {why}' if why else ''}. Leave the number out, or build "
         f"the program with batch={rows}",
         page="program-files",
     )
-    if own != 1:
+    if own not in (1, rows):
         raise refusal
-    file = PlainFile(data)
-    for operator in file.graph.operators:
-        if file.kind(operator) == "TRANSPOSE_CONV":
-            _name_rows(file, int(operator.inputs[0]), rows)
+    for operator in transposed:
+        _name_rows(file, operator, rows // own)
     prepared = file.write()
     try:
         details = _resized(prepared, rows).get_tensor_details()
@@ -64,11 +72,21 @@ def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
     return file.write()
 
 
-def _name_rows(file: PlainFile, index: int, rows: int) -> None:
-    """Writes the rows into the shape of a result of one, which names it."""
-    shape = file.array(index)
-    if shape is not None:
-        file.constants[index] = np.array([shape[0] * rows, *shape[1:]], np.int32)
+def _name_rows(file: PlainFile, operator: Any, times: int) -> None:
+    """Writes so many times the rows into the shape of a result, which an operator is given as a constant from then on.
+
+    What computed it is left out.
+    """
+    made = file.graph.tensors[int(operator.outputs[0])]
+    tensor = copy(file.graph.tensors[int(operator.inputs[0])])
+    tensor.shape, tensor.buffer = np.array([4], np.int32), 0
+    shape = np.array([made.shape[0] * times, *made.shape[1:]], np.int32)
+    operator.inputs = np.array([file.add(tensor, shape), *operator.inputs[1:]], np.int32)
+    used = {int(i) for o in file.graph.operators for i in o.inputs} | {int(i) for i in file.graph.outputs}
+    for other in reversed(file.graph.operators):
+        if used.isdisjoint(map(int, other.outputs)):
+            file.graph.operators.remove(other)
+            used = {int(i) for o in file.graph.operators for i in o.inputs} | {int(i) for i in file.graph.outputs}
 
 
 def _resized(data: bytes, rows: int) -> Any:

@@ -97,6 +97,12 @@ class Atan2(Builtin):
 
     code, table, means = "ATAN2", "ATan2Options", ops.Atan2
 
+    def result(self, *types: TensorType) -> TensorType | Types:
+        y, x = types
+        if y.shape != x.shape:  # the kernel reads beyond the smaller one
+            raise ShapeError(f"Atan2: the kernel repeats no operand: {y}, {x}")
+        return super().result(y, x)
+
 
 class FloorMod(Builtin):
     """Remainder with the sign of the divisor."""

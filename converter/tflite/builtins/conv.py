@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.ir import ops
 from converter.ir.op import Cost, Op, ShapeError
-from converter.ir.types import Shape, TensorType
+from converter.ir.types import INT32, Shape, TensorType
 from converter.tflite.builtins.base import (
     Activation,
     Builtin,
@@ -250,6 +250,34 @@ class TransposeConv(Builtin):
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 3 if len(inputs) == 3 else 1
+
+
+@dataclass(frozen=True)
+class TransposeConvOfShape(TransposeConv):
+    """The same with the shape of the result as its last operand, int32 [4], which the runtime may have computed."""
+
+    code, kinds = "TRANSPOSE_CONV", "fi"
+
+    def result(self, *types: TensorType) -> TensorType:
+        *others, shape = types
+        if shape != TensorType((4,), INT32):
+            raise ShapeError(f"{self}: the shape is {shape}")
+        return super().result(*others)
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        return super().evaluate(*arrays[:-1])
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return None
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return ()
+
+    def assemble(self, inputs: tuple[Any, ...], constants: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (inputs[-1], *inputs[:-1])
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return super().version(inputs[:-1], outputs)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir import ops
 from converter.ir.op import Cost, Op, ShapeError
-from converter.ir.types import BOOL, FLOAT32, Shape, TensorType
+from converter.ir.types import BOOL, FLOAT32, INT32, Shape, TensorType
 from converter.tflite.builtins.base import Builtin, Delegated, Types, int32, needs_rank_4
 
 
@@ -132,6 +132,22 @@ class StridedSlice(Movement):
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 4 if inputs[0].rank > 4 else 3 if inputs[0].dtype == BOOL else 1
+
+
+class Sizes(Movement):
+    """The sizes of an operand's axes, int32 [rank], which the runtime knows before anything runs."""
+
+    code, table = "SHAPE", "ShapeOptions"
+    moves_data = False
+
+    def result(self, *types: TensorType) -> TensorType:
+        return TensorType((types[0].rank,), INT32)
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        return int32(*arrays[0].shape)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"OutType": INT32}
 
 
 def _check_pad_rank(op: Op, x: TensorType) -> None:

@@ -36,12 +36,15 @@ data class TensorSpec(
  *
  * @property mixing where rows of a batch influence each other, in words: such a call takes a whole batch. Null:
  *   nowhere.
+ * @property fixed of `infer`: why the model that is exported takes its own number of rows and no other, in words.
+ *   Null: it takes any.
  */
 @Serializable
 data class Signature(
     val inputs: List<TensorSpec>,
     val outputs: List<TensorSpec>,
     val mixing: String? = null,
+    val fixed: String? = null,
 ) {
     fun taking(role: Role): List<TensorSpec> = inputs.filter { it.role == role }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -92,10 +93,19 @@ class Operands:
             op = replace(op, shape=shape)
         elif isinstance(op, tfl.Slice):
             op = replace(op, size=shape)
+        if isinstance(op, tfl.Reshape):
+            batch = self._before(node.inputs[0], prod(value.shape[: batch.axis]))
         made = self._emit(op, *(self._narrowed_where_it_can(v, batch) for v in node.inputs), name=value.name)
         if made.shape != shape:
             raise Fixed
         return made
+
+    def _before(self, x: Value, elements: int) -> Batch:
+        """Return the axis of the rows in a value, of so many elements in front of them. Raise Fixed for none."""
+        for axis, size in enumerate(x.shape):
+            if size == self._rows and prod(x.shape[:axis]) == elements:
+                return Batch(axis - x.type.rank)
+        raise Fixed
 
     def _narrowed_where_it_can(self, value: Value, batch: Batch) -> Value:
         """Return an operand of a value that is the same for all rows: another one may be as long by chance."""

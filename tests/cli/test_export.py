@@ -289,7 +289,7 @@ def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
         given = session.infer(x if len(x) > 1 else next(iter(x.values())))
     expected = given if isinstance(given, dict) else {"": given}
     exported = export_inference(read_program(built.data), tmp_path / "plain.tflite")
-    assert (exported.rows, exported.is_resizable) == (1, name != "upsampled")
+    assert (exported.rows, exported.is_resizable) == (1, True)
 
     def check(rows: int) -> None:
         runner = Interpreter(str(tmp_path / "plain.tflite")).get_signature_runner("infer")
@@ -298,7 +298,7 @@ def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
         for (key, wanted), array in zip(expected.items(), found.values(), strict=True):
             np.testing.assert_allclose(found.get(key, array), wanted[:rows], rtol=1e-5, atol=1e-6)
 
-    for rows in (1, 5, 7, 2) if exported.is_resizable else (1,):
+    for rows in (1, 5, 7, 2):
         check(rows)
     for batch in (3, 7):
         exported = export_inference(read_program(built.data), tmp_path / "plain.tflite", batch=batch)

@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.ir import ops
 from converter.ir.op import Cost, Op, ShapeError
-from converter.ir.types import INT32, Shape, TensorType
+from converter.ir.types import FLOAT32, INT32, Shape, TensorType
 from converter.tflite.builtins.base import (
     Activation,
     Builtin,
@@ -260,8 +260,8 @@ class TransposeConvOfShape(TransposeConv):
 
     def result(self, *types: TensorType) -> TensorType:
         *others, shape = types
-        if shape != TensorType((4,), INT32):
-            raise ShapeError(f"{self}: the shape is {shape}")
+        if shape != TensorType((4,), INT32) or any(t.dtype != FLOAT32 for t in others):
+            raise ShapeError(f"{self}: no kernel takes {', '.join(map(str, types))}")
         return super().result(*others)
 
     def evaluate(self, *arrays: np.ndarray) -> np.ndarray:

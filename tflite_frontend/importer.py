@@ -34,6 +34,7 @@ from tflite_frontend.rules import (
     reductions,
 )
 from tflite_frontend.runtime_shapes import RuntimeShapes
+from tflite_frontend.weights import BY_CHANNEL, WEIGHTS, channel_name, looks_learned
 
 RULES = collect(
     activations.rule,
@@ -47,20 +48,6 @@ RULES = collect(
     reductions.rule,
 )
 
-#: Operands that are weights, by builtin: what each is called behind its layer.
-_WEIGHTS: dict[str, dict[int, str]] = {
-    "CONV_2D": {1: "kernel", 2: "bias"},
-    "DEPTHWISE_CONV_2D": {1: "kernel", 2: "bias"},
-    "FULLY_CONNECTED": {1: "kernel", 2: "bias"},
-    "TRANSPOSE_CONV": {1: "kernel", 3: "bias"},
-    "Convolution2DTransposeBias": {1: "kernel", 2: "bias"},
-    "BATCH_MATMUL": {0: "kernel", 1: "kernel"},
-    "PRELU": {1: "alpha"},
-    **recurrent.WEIGHTS,
-}
-#: What a number for each channel is called that is added or multiplied behind a layer with weights: a bias, or what a
-#: normalization learned. In front of all weights it is what the author's input is made of, and stays.
-_BY_CHANNEL = {"ADD": "bias", "SUB": "bias", "MUL": "scale", "DIV": "scale"}
 #: Operators that those come to which operators run, again for each step of a loop, at most.
 _MOST_RUN = 1 << 16
 _ADVICE = "Cut the model before it (cut=), or use a model without it."
@@ -243,9 +230,20 @@ class Importer:
         if operator.kind in recurrent.WEIGHTS:
             self.notes.append(self._begins_anew(operator))
         results = [made] if isinstance(made, Value) else list(made)
+        self._say_what_stays(operator, operands)
         if any(v in self._learned or v in self.b.graph.parameters for v in operands if v is not None):
             self._learned.update(results)
         return results
+
+    def _say_what_stays(self, operator: FileOperator, operands: Sequence[Value | None]) -> None:
+        """Note the constants that look like weights and are none here."""
+        constants, parameters = self.b.graph.constants, self.b.graph.parameters
+        meets = any(v in self._learned or v in parameters for v in operands if v is not None)
+        for number, value in zip(operator.inputs, operands, strict=False):
+            if value is not None and looks_learned(operator, constants.get(value), meets):
+                name = self.file.tensors[number].name or f"tensor {number}"
+                said = f"a constant of {operator.kind} that is not taken for a weight: no scheme trains it"
+                self.notes.append(Note(name, "fixed", said))
 
     def _begins_anew(self, operator: FileOperator) -> Note:
         said = "of zeros in each row; the file goes on from the last call until the app resets its variables"
@@ -324,11 +322,11 @@ class Importer:
         number = operator.inputs[place]
         if number < 0 or (operator.kind in recurrent.WEIGHTS and self.file.tensors[number].is_variable):
             return None
-        called = _WEIGHTS.get(operator.kind, {}).get(place) or self._by_channel(operator, place)
+        called = WEIGHTS.get(operator.kind, {}).get(place) or self._by_channel(operator, place)
         if called is None:
             return self.value(number)
         # Converters keep one tensor for all biases that are zero: a bias is shared where the layer is.
-        of = number if operator.kind in ("BATCH_MATMUL", *_BY_CHANNEL) else operator.inputs[1]
+        of = number if operator.kind in ("BATCH_MATMUL", *BY_CHANNEL) else operator.inputs[1]
         of = operator.outputs[0] if operator.kind in recurrent.WEIGHTS else of
         if (of, number) not in self._parameters:
             value = self.value(number)
@@ -347,18 +345,19 @@ class Importer:
 
     def _by_channel(self, operator: FileOperator, place: int) -> str | None:
         """Return what an operand is called that is a weight by what it stands behind; None for what is none."""
-        if operator.kind not in _BY_CHANNEL or len(operator.inputs) != 2:
+        if operator.kind not in BY_CHANNEL or len(operator.inputs) != 2:
             return None
-        tensor, computed = self.file.tensors[operator.inputs[place]], self._values.get(operator.inputs[1 - place])
-        array = tensor.array
-        if array is None or computed is None or not computed.shape or array.size < 2:
-            return None
-        # What a layer normalization learned meets one number of a row: the inverse of its deviation.
-        widths = (computed.shape[-1], array.size if operator.kind == "MUL" and computed.shape[-1] == 1 else 0)
-        is_weight = array.dtype.kind == "f" or tensor.is_quantized
-        if not is_weight or array.shape[-1:] != (array.size,) or array.size not in widths:
-            return None
-        return _BY_CHANNEL[operator.kind] if computed in self._learned else None
+        computed = self._values.get(operator.inputs[1 - place])
+        width = None if computed is None else computed.shape
+        array = self._constant(operator.inputs[place])
+        return channel_name(self.file, operator, place, array, width, computed in self._learned)
+
+    def _constant(self, number: int) -> np.ndarray | None:
+        """Return what a tensor holds: a constant of the file, also one that a subgraph is given or that is unpacked."""
+        if (array := self.file.tensors[number].array) is not None:
+            return array
+        value = self._values.get(number)
+        return None if value is None else self.b.graph.constants.get(value)
 
     def _input_type(self, name: str, number: int, shape: Sequence[int] | None) -> TensorType:
         tensor = self.file.tensors[number]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
@@ -284,3 +286,56 @@ def test_loops_of_frozen_layers_are_the_files_and_those_of_trained_ones_learn(lo
 
 def _is_hybrid(path: Path) -> bool:
     return any(t.is_quantized for t in read_file(path).body(2).tensors)
+
+
+def capturing() -> tuple[bytes, dict[str, np.ndarray]]:
+    """A layer, and where it gives more than 0 one of a branch, whose kernel, bias and scale the IF is given."""
+    rng = np.random.default_rng(5)
+    w = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in {"first": (1, 3), "kernel": (4, 3),
+         "bias": (4,), "scale": (4,), "last": (1, 4), "end": (1,)}.items()}  # fmt: skip
+    given = ("above", "x", "kernel", "bias", "scale", "last", "end", "h")
+    tensors = {"x": ((1, 3), "float32"), "h": ((1, 1), "float32"), "zero": np.zeros((), np.float32),
+               "y": ((1, 1), "float32"), "wide": ((1, 1), "bool"), "flat": np.zeros(0, np.int32), "above": ((), "bool"), **w}  # fmt: skip
+    dense = ("FullyConnectedOptions", {})
+    operators: list[Operator] = [
+        ("FULLY_CONNECTED", ("x", "first", ""), ("h",), dense),
+        ("GREATER", ("h", "zero"), ("wide",), ("GreaterOptions", {})),
+        ("RESHAPE", ("wide", "flat"), ("above",), ("ReshapeOptions", {})),
+        ("IF", given, ("y",), ("IfOptions", {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2})),
+    ]
+    inner = {name: (tensors[name] if name in ("x", "h") else (w[name].shape, "float32")) for name in given[1:]}
+    rows = dict.fromkeys(("a", "b", "c"), ((1, 4), "float32")) | {"d": ((1, 1), "float32"), "y": ((1, 1), "float32")}
+    then: list[Operator] = [
+        ("FULLY_CONNECTED", ("x", "kernel", ""), ("a",), dense),
+        ("ADD", ("a", "bias"), ("b",), ("AddOptions", {})),
+        ("MUL", ("b", "scale"), ("c",), ("MulOptions", {})),
+        ("FULLY_CONNECTED", ("c", "last", ""), ("d",), dense),
+        ("ADD", ("d", "end"), ("y",), ("AddOptions", {})),
+    ]
+    bodies = [({**inner, **rows}, then, given[1:], ("y",)), (inner, [], given[1:], ("h",))]
+    return file_of(tensors, operators, bodies=bodies), w
+
+
+def test_weights_that_enter_a_branch_train(tmp_path: Path) -> None:
+    data, weights = capturing()
+    path = tmp_path / "net.tflite"
+    path.write_bytes(data)
+
+    def forward(w: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        h = x @ w["first"].T
+        return jnp.where(h > 0, ((x @ w["kernel"].T + w["bias"]) * w["scale"]) @ w["last"].T + w["end"], h)
+
+    x, y = floats(6, 3, seed=3), floats(6, 1, seed=4)
+    program = pocketune.build(path, update="full", batch=6, loss="mse", optimizer="sgd", check=False)
+    assert program.costs["trained_parameters"] == sum(array.size for array in weights.values())
+    loss = jax.value_and_grad(lambda w: jnp.mean((forward(w, x) - y) ** 2))
+    with pocketune.TrainingSession(program.data) as session:
+        np.testing.assert_allclose(session.infer(x), forward(weights, x), rtol=1e-5, atol=1e-6)
+        for _ in range(5):
+            value, slopes = loss(weights)
+            assert session.train(x, y, learning_rate=0.02) == pytest.approx(float(value), rel=1e-5)
+            weights = {name: w - 0.02 * slopes[name] for name, w in weights.items()}
+        program.export_inference(tmp_path / "new.tflite", session.state())
+    exported = (tmp_path / "new.tflite").read_bytes()
+    found = np.concatenate([interpreted(exported)(row[None])[0] for row in x])
+    np.testing.assert_allclose(found.reshape(-1), forward(weights, x)[:, 0], rtol=1e-4, atol=1e-5)

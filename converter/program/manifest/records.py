@@ -226,8 +226,7 @@ class TargetLabels:
         if values.dtype.kind == "f":
             return self._fit_numbers(values)
         within = np.ones(values.shape, bool) if self.count is None else values < self.count
-        if not self.masked:
-            within &= values >= 0
+        within &= self.masked or values >= 0
         return within if self.ignored is None else within | (values == self.ignored)
 
     def _fit_numbers(self, values: np.ndarray) -> np.ndarray:

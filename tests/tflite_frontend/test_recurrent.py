@@ -295,7 +295,8 @@ def capturing() -> tuple[bytes, dict[str, np.ndarray]]:
          "bias": (4,), "scale": (4,), "last": (1, 4), "end": (1,)}.items()}  # fmt: skip
     given = ("above", "x", "kernel", "bias", "scale", "last", "end", "h")
     tensors = {"x": ((1, 3), "float32"), "h": ((1, 1), "float32"), "zero": np.zeros((), np.float32),
-               "y": ((1, 1), "float32"), "wide": ((1, 1), "bool"), "flat": np.zeros(0, np.int32), "above": ((), "bool"), **w}  # fmt: skip
+               "y": ((1, 1), "float32"), "wide": ((1, 1), "bool"),
+               "flat": np.zeros(0, np.int32), "above": ((), "bool"), **w}  # fmt: skip
     dense = ("FullyConnectedOptions", {})
     operators: list[Operator] = [
         ("FULLY_CONNECTED", ("x", "first", ""), ("h",), dense),

@@ -211,6 +211,22 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
         UsageError: it cannot be read, is no TFLite file, is damaged, or has no such signature.
     """
     path = Path(path)
+    data = _contents_of(path)
+    with reading(str(path)):
+        model = generated.Model.GetRootAs(data, 0)
+        check_declared_size(model)
+        _check_variables(path, model)
+        return replace(_parsed(str(path), model, signature), associated=associated_files(data))
+
+
+def signatures_of(path: str | os.PathLike) -> list[str]:
+    """Return the names of a file's signatures. Raise UsageError where it cannot be read or is no TFLite file."""
+    data = _contents_of(Path(path))
+    with reading(str(path)):
+        return list(_signatures(generated.Model.GetRootAs(data, 0)))
+
+
+def _contents_of(path: Path) -> bytes:
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -218,11 +234,13 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", page="tflite-files") from None
     if len(data) > MAX_BYTES or data[4:8] != FILE_IDENTIFIER:
         raise UsageError(f"{path} is no TFLite file", page="tflite-files")
-    with reading(str(path)):
-        model = generated.Model.GetRootAs(data, 0)
-        check_declared_size(model)
-        _check_variables(path, model)
-        return replace(_parsed(str(path), model, signature), associated=associated_files(data))
+    return data
+
+
+def _signatures(model: Any) -> dict[str, Any]:
+    """Return the signatures by name."""
+    found = (model.SignatureDefs(i) for i in range(model.SignatureDefsLength()))
+    return {signature.SignatureKey().decode(): signature for signature in found}
 
 
 def _check_variables(path: Path, model: Any) -> None:
@@ -239,10 +257,7 @@ def _check_variables(path: Path, model: Any) -> None:
 
 
 def _parsed(path: str, model: Any, asked: str | None) -> File:
-    signatures = {
-        model.SignatureDefs(i).SignatureKey().decode(): model.SignatureDefs(i)
-        for i in range(model.SignatureDefsLength())
-    }
+    signatures = _signatures(model)
     if asked is not None and asked not in signatures:
         raise UsageError(
             f"{path} has no signature {asked!r}: it has {', '.join(signatures) or 'none'}", page="tflite-files"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from converter.ir import Graph, TensorType, Value, ops
+from converter.ir import Graph, Shape, TensorType, Value, ops
 from converter.support.errors import UsageError
 from tflite_frontend.file import File, FileOperator
 from tflite_frontend.folding import checked_size
@@ -29,12 +29,14 @@ class Place:
         replaced: the layer that stood there, in words.
         link: the builtin that the file puts behind that layer; empty for none.
         width: how many numbers it reads at each place of a map or sequence; None: all that there are of a row.
+        pools: whether it reads the mean over all places of a map or sequence.
     """
 
     features: int
     replaced: str
     link: str
     width: int | None = None
+    pools: bool = False
 
 
 class Head(Protocol):
@@ -101,12 +103,19 @@ def place_of_last_layer(file: File, output: int, name: str) -> Place:
     return Place(features, file.layer(weights), link, width)
 
 
+def places_of(shape: Shape) -> str:
+    """Return the places of a map or sequence [B, ..., C] in words, `48 x 48`; empty where a row is one of features."""
+    return " x ".join(map(str, shape[1:-1])) if prod(shape[1:-1]) > 1 else ""
+
+
 def fresh_layer(importer: Importer, place: Place, classes: int, seed: int) -> Value:
     """Return the outputs of a fresh layer: weights after Glorot, biases 0.
 
     [B, classes]; or [B, ..., classes] where the file has its layer at each place of a map or sequence.
     """
     b, features, rows = importer.b, importer.value(place.features), importer.rows
+    if place.pools and places_of(features.shape):
+        features = b(ops.Mean(tuple(range(1, features.type.rank - 1))), features)
     width = features.type.size // rows if place.width is None else place.width
     around = (*features.shape[1:-1],) if features.shape[0] == rows and features.shape[-1] == width else ()
     if rows * prod(around) * width != features.type.size:  # places of a sequence may be rows in the file

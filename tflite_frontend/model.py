@@ -6,18 +6,20 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from converter.ir import Builder, Graph, TensorType, Value, ops, verify
 from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
+from converter.support.invocation import command
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
 from tflite_frontend.carry import Carrier
 from tflite_frontend.file import File, needed, read_file, reading
 from tflite_frontend.graft import Graft, Replaced, grafted
-from tflite_frontend.head import Place, fresh_layer, own_head, place_of_last_layer
+from tflite_frontend.head import Place, fresh_layer, own_head, place_of_last_layer, places_of
 from tflite_frontend.importer import Importer
 from tflite_frontend.metadata import labels_of, preprocessing_of
 from tflite_frontend.ranges import holds_shares
@@ -79,7 +81,8 @@ class Model:
         signature: which of its signatures; None: the only one.
         shapes: of inputs by name, for one row, where the file leaves axes open.
         cut: the name of a tensor or layer; what stands behind it is left out.
-        classes: a fresh dense layer of so many classes stands in the place of the last one, or behind `cut`.
+        classes: a fresh dense layer of so many classes stands in the place of the last one, or behind `cut`, where it
+            reads the mean over the places of a map or sequence.
         head: what stands behind `cut` instead of a dense layer: a `pocketune.Model` of a JAX function, whose `inputs`
             may be left out, a module of Flax or Equinox, a Keras model, layer or list of layers.
         outputs: the names of the outputs that are kept; None: all.
@@ -173,8 +176,12 @@ class Model:
             number = self._output_behind(file, place.features)
             in_range = (bool(place.link) or self.classes == 1) and holds_shares(file.tensors[number])
             behind = " with sigmoid" if self.classes == 1 else " with softmax" if place.link else ""
-            said = f"a fresh dense layer of {self.classes} classes{behind}"
-            note = Note("head", "fresh", f"{said}, in the place of {place.replaced}")
+            said = f"a fresh dense layer of {self.classes} classes{behind}, in the place of {place.replaced}"
+            if place.pools and (pooled := places_of(importer.value(place.features).shape)):
+                said += f"; it reads the mean over {pooled} places (for all of their numbers give a head, head=)"
+            elif around := places_of(fresh.shape):
+                said += f"; at each of {around} places, so labels are {list(fresh.shape[:-1])}: for one a row give cut="
+            note = Note("head", "fresh", said)
             return _Read(importer, {"output": fresh}, Replaced(number, fresh, in_range), [note])
         if self.cut is not None:
             number = _tensor(file, self.cut)
@@ -201,7 +208,7 @@ class Model:
     def place(self, file: File) -> Place:
         """Return where the fresh layer stands. Raise UsageError where there is no such place."""
         if self.cut is not None:
-            return Place(_tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX")
+            return Place(_tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX", pools=True)
         name, output = next(iter(self.chosen(file).items()))
         return place_of_last_layer(file, output, name)
 
@@ -244,7 +251,9 @@ def _tensor(file: File, name: str) -> int:
     if (number := layers.get(wanted, layers.get(wanted.removeprefix(file.folders)))) is not None:
         return number
     raise UsageError(
-        f"{file.path} has no tensor or layer {name!r}.{nearest(name, [*by_name, *layers])}", page="tflite-files"
+        f"{file.path} has no tensor or layer {name!r}.{nearest(name, [*by_name, *layers])} All of them, and good "
+        f"places to cut: {command(f'inspect {quote(file.path)}')}",
+        page="tflite-files",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections import Counter
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from typing import Any
 
 from converter.program.file import read_program
 from converter.program.flatbuffer.operators import OperatorFile
-from converter.program.manifest import Manifest
+from converter.program.flatbuffer.schema import FILE_IDENTIFIER
+from converter.program.manifest import MANIFEST, Manifest
 from converter.support.errors import UsageError
+from converter.support.files import open_regular
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,15 @@ def read_contents(path: Path) -> Contents:
             f"{path} is damaged: its operators cannot be read. Build or copy it again", page="command-line"
         ) from None
     return Contents(path, len(program.data), program.manifest, operators)
+
+
+def is_plain_file(path: Path) -> bool:
+    """Return whether a file is a `.tflite` without the manifest of a program: what an app ships."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return data[4:8] == FILE_IDENTIFIER and data.find(MANIFEST.encode()) < 0
+    except (OSError, ValueError):  # no such file, or an empty one: what reads it says so
+        return False
 
 
 def count_operators(data: bytes | mmap.mmap) -> dict[str, dict[str, int]]:

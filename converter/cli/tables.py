@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from converter.driver.quantization import QuantizationReport
     from converter.tools.measure.profile import Profile
     from jax_frontend.catalogue import PrimitiveEntry
+    from tflite_frontend.survey import Survey
 
 #: Columns where stdout is no terminal and COLUMNS is not set: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
@@ -248,6 +249,29 @@ class Results:
         self.costs({**manifest.costs, "file_bytes": contents.file_bytes}, manifest.target)
         if manifest.certificates:
             self.certificates(manifest.certificates)
+
+    def surveys(self, path: Path, signatures: Sequence[Survey]) -> None:
+        """Print what a file holds that may be trained."""
+        self.line(f"{path}, {size(path.stat().st_size)}: a TFLite file that is no training program")
+        for one in signatures:
+            self.line()
+            self.line(f"signature {one.signature}")
+            sides = (("in", one.inputs), ("out", one.outputs))
+            rows = [(side if not i else "", t.name, t.kind) for side, ts in sides for i, t in enumerate(ts)]
+            self.table("Inputs and outputs", ("", "name", "type"), rows)
+            layers = [
+                (
+                    layer.name,
+                    " ".join(kind.lower() for kind in layer.operators),
+                    str(list(layer.shape)),
+                    str(layer.weights),
+                )
+                for layer in one.layers
+            ]
+            self.table("Layers", ("layer", "operators", "gives", "weights"), self._ends(layers), (3,))
+            cuts = [(cut.name, str(list(cut.shape)), cut.why) for cut in one.cuts]
+            self.table("Good places to cut", ("cut=", "holds", "why"), cuts)
+        self.line("Build with one: " + command(f"build {quote(str(path))} --classes N, and --cut NAME"))
 
     def certificates(self, certificates: Sequence[Certificate]) -> None:
         """Print what came of running a program on real engines."""

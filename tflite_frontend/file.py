@@ -210,8 +210,7 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
     Raises:
         UsageError: it cannot be read, is no TFLite file, is damaged, or has no such signature.
     """
-    path = Path(path)
-    data = _contents_of(path)
+    data = _contents_of(path := Path(path))
     with reading(str(path)):
         model = generated.Model.GetRootAs(data, 0)
         check_declared_size(model)

@@ -23,7 +23,7 @@ from converter.cli.explaining import explain as explain_page
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.importing import import_state
-from converter.cli.inspection import is_plain_file, read_contents
+from converter.cli.inspection import Contents, read_contents, read_survey
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
@@ -236,20 +236,13 @@ def inspect(
 
     Of another .tflite file, which may be trained: its layers with shapes, and good places to cut it.
     """
-    if is_plain_file(file):
-        from tflite_frontend.survey import survey
-
-        found = survey(file)
-        if as_json:
-            _print_json({"file": str(file), "signatures": [one.to_json() for one in found]})
-        else:
-            Results(wide).surveys(file, found)
-        return
-    contents = read_contents(file)
+    contents = read_survey(file) or read_contents(file)
     if as_json:
         _print_json(contents.to_json())
-    else:
+    elif isinstance(contents, Contents):
         Results(wide).contents(contents)
+    else:
+        Results(wide).surveys(contents)
 
 
 @app.command()

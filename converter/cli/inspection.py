@@ -6,9 +6,10 @@ import mmap
 import os
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from converter.program.file import read_program
 from converter.program.flatbuffer.operators import OperatorFile
@@ -16,6 +17,9 @@ from converter.program.flatbuffer.schema import FILE_IDENTIFIER
 from converter.program.manifest import MANIFEST, Manifest
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
+
+if TYPE_CHECKING:
+    from tflite_frontend.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,32 @@ def read_contents(path: Path) -> Contents:
     return Contents(path, len(program.data), program.manifest, operators)
 
 
-def is_plain_file(path: Path) -> bool:
-    """Return whether a file is a `.tflite` without the manifest of a program: what an app ships."""
+@dataclass(frozen=True)
+class Surveyed:
+    """A `.tflite` that is no program: what an app ships, and may be trained."""
+
+    path: Path
+    signatures: Sequence[Survey]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"file": str(self.path), "signatures": [one.to_json() for one in self.signatures]}
+
+
+def read_survey(path: Path) -> Surveyed | None:
+    """Return what a file holds that is a `.tflite` without the manifest of a program; None for any other.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    if not _is_plain_file(path):
+        return None
+    from tflite_frontend.survey import survey
+
+    return Surveyed(path, survey(path))
+
+
+def _is_plain_file(path: Path) -> bool:
     try:
         with os.fdopen(open_regular(path), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return data[4:8] == FILE_IDENTIFIER and data.find(MANIFEST.encode()) < 0

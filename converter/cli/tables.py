@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from converter.cli.inspection import Contents
+from converter.cli.inspection import Contents, Surveyed
 from converter.driver.program import Choice
 from converter.ir.paths import layer_of_weight
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from converter.driver.quantization import QuantizationReport
     from converter.tools.measure.profile import Profile
     from jax_frontend.catalogue import PrimitiveEntry
-    from tflite_frontend.survey import Survey
 
 #: Columns where stdout is no terminal and COLUMNS is not set: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
@@ -250,10 +249,11 @@ class Results:
         if manifest.certificates:
             self.certificates(manifest.certificates)
 
-    def surveys(self, path: Path, signatures: Sequence[Survey]) -> None:
+    def surveys(self, found: Surveyed) -> None:
         """Print what a file holds that may be trained."""
+        path = found.path
         self.line(f"{path}, {size(path.stat().st_size)}: a TFLite file that is no training program")
-        for one in signatures:
+        for one in found.signatures:
             self.line()
             self.line(f"signature {one.signature}")
             sides = (("in", one.inputs), ("out", one.outputs))

@@ -62,13 +62,8 @@ def by_interpreter(data: bytes, rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", ["lenet", "mobilenetv2-0.35", "flax-cnn", "encoder", "vit"])
 def test_it_infers_what_the_file_infers(name: str, tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(exported(name))
-    rows = ROWS
-    if name in ("encoder", "vit"):  # what attends in such a file has no place for several rows
-        rows = 1
-        with pytest.raises(PocketuneError, match=r"one at a time|cannot be trained as it is"):
-            tflite_frontend.Model(tmp_path / "net.tflite").graph(ROWS)
-    x, _ = CASES[name].batch(rows, 1)
-    program = pocketune.build(tmp_path / "net.tflite", loss="mse", batch=rows, check=False)
+    x, _ = CASES[name].batch(ROWS, 1)
+    program = pocketune.build(tmp_path / "net.tflite", loss="mse", batch=ROWS, check=False)
     expected = by_interpreter(exported(name), np.asarray(x))
     with pocketune.TrainingSession(program.data) as session:
         found = session.infer(x)

@@ -9,7 +9,7 @@ import pytest
 
 import pocketune
 import tflite_frontend
-from converter.cli.inspection import is_plain_file
+from converter.cli.inspection import read_survey
 from converter.cli.tables import Results
 from converter.ir import evaluate
 from converter.support.errors import UsageError
@@ -48,8 +48,10 @@ def test_layers_and_good_places_to_cut(path: Path, capsys: pytest.CaptureFixture
         ("late", ("CONV_2D",), (1, 6, 6, 4), 36),
     ]
     assert [(cut.name, cut.shape) for cut in found.cuts] == [("stem/y", (1, 6, 6, 8))]
-    assert is_plain_file(path)
-    Results().surveys(path, [found])
+    read = read_survey(path)
+    assert read is not None
+    assert read.to_json()["signatures"][0]["cuts"][0]["name"] == "stem/y"
+    Results().surveys(read)
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("no training program", "float32[1, 6, 6, 2]", "stem", "Good places to cut"))
 

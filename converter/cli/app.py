@@ -23,7 +23,7 @@ from converter.cli.explaining import explain as explain_page
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.importing import import_state
-from converter.cli.inspection import Contents, read_contents, read_survey
+from converter.cli.inspection import read_contents, read_survey
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
@@ -232,17 +232,12 @@ def inspect(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a program holds: signatures, trained parameters, scheme, operators, costs.
-
-    Of another .tflite file, which may be trained: its layers with shapes, and good places to cut it.
-    """
+    """Show what a program holds, or what of any other .tflite file may be trained, and where it is cut best."""
     contents = read_survey(file) or read_contents(file)
     if as_json:
         _print_json(contents.to_json())
-    elif isinstance(contents, Contents):
-        Results(wide).contents(contents)
     else:
-        Results(wide).surveys(contents)
+        Results(wide).contents(contents)
 
 
 @app.command()

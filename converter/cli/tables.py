@@ -218,8 +218,11 @@ class Results:
         for difference in differences:
             self.line(difference)
 
-    def contents(self, contents: Contents) -> None:
-        """Print all of a program file."""
+    def contents(self, contents: Contents | Surveyed) -> None:
+        """Print all of a program, or of a file that may become one."""
+        if isinstance(contents, Surveyed):
+            self._survey(contents)
+            return
         manifest = contents.manifest
         self.heading(manifest)
         self.line(f"{contents.path}, {size(contents.file_bytes)}, graph {manifest.graph_hash[:16]}")
@@ -249,8 +252,7 @@ class Results:
         if manifest.certificates:
             self.certificates(manifest.certificates)
 
-    def surveys(self, found: Surveyed) -> None:
-        """Print what a file holds that may be trained."""
+    def _survey(self, found: Surveyed) -> None:
         path = found.path
         self.line(f"{path}, {size(path.stat().st_size)}: a TFLite file that is no training program")
         for one in found.signatures:

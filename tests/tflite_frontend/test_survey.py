@@ -51,7 +51,7 @@ def test_layers_and_good_places_to_cut(path: Path, capsys: pytest.CaptureFixture
     read = read_survey(path)
     assert read is not None
     assert read.to_json()["signatures"][0]["cuts"][0]["name"] == "stem/y"
-    Results().surveys(read)
+    Results().contents(read)
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("no training program", "float32[1, 6, 6, 2]", "stem", "Good places to cut"))
 

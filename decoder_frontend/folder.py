@@ -35,7 +35,7 @@ def open_folder(path: Path) -> Opened:
     Raises:
         UsageError: a file is missing or damaged, or the model is none that is computed.
     """
-    require("safetensors", "weights in safetensors")
+    require("safetensors", "a folder of safetensors")
     try:
         config = parse_json((path / CONFIG).read_bytes())
     except (OSError, ValueError) as error:

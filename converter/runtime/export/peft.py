@@ -49,7 +49,7 @@ def export_adapter(program: ProgramPath, folder: str | os.PathLike, state: State
     Raises:
         UsageError: the program has no such adapters, the state is not one of it, or the folder cannot be written.
     """
-    require("safetensors", "adapters of PEFT")
+    require("safetensors", "an adapter of PEFT")
     from safetensors.numpy import save
 
     program = opened(program)
@@ -83,7 +83,7 @@ def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str |
             DoRA, and the other way round), or of weights that have none in the program, or one that trains or computes
             otherwise than a program's.
     """
-    require("safetensors", "adapters of PEFT")
+    require("safetensors", "an adapter of PEFT")
     program, folder = opened(program), Path(folder)
     config, found, base = read_folder(folder)
     _check_base(program, base, folder)

@@ -9,6 +9,7 @@ android {
     namespace = "org.pocketune.runtime.tflite"
     compileSdk = 34
     defaultConfig.minSdk = 26
+    defaultConfig.consumerProguardFiles("../consumer-rules.pro")
     compileOptions {
         sourceCompatibility = JavaVersion.VERSION_1_8
         targetCompatibility = JavaVersion.VERSION_1_8

@@ -13,6 +13,8 @@ from scripts.maven.modules import ANDROID, Module, read
 
 GROUP = "org.pocketune"
 LICENSE = ANDROID.parent / "LICENSE"
+#: What a shrinker of an app is to keep.
+RULES = ANDROID / "consumer-rules.pro"
 LICENSE_NAME = "Apache-2.0"
 
 
@@ -27,11 +29,14 @@ def libraries() -> list[Module]:
 def write(out: Path, module: Module) -> None:
     """Writes the files of one library: archive, sources, POM and their digests."""
     extra = {"META-INF/LICENSE": LICENSE.read_bytes()}
-    classes = jar(module.folder / "target/classes", (".class", ".kotlin_module"), extra)
+    rules = RULES.read_bytes()
+    # R8 finds them in a jar there, of an AAR beside its classes.
+    shrinking = {"META-INF/proguard/pocketune.pro": rules} if module.packaging == "jar" else {}
+    classes = jar(module.folder / "target/classes", (".class", ".kotlin_module"), extra | shrinking)
     if module.packaging == "aar":
         gradle = (module.folder / "build.gradle.kts").read_text()
         levels = [int(_setting(gradle, name)) for name in ("minSdk", "compileSdk")]
-        classes = aar(classes, _setting(gradle, "namespace").strip('"'), *levels, LICENSE.read_bytes())
+        classes = aar(classes, _setting(gradle, "namespace").strip('"'), *levels, LICENSE.read_bytes(), rules)
     start = f"{module.name}-{module.version}"
     files = {
         f"{start}.{module.packaging}": classes,

@@ -16,11 +16,11 @@ def jar(folder: Path, suffixes: tuple[str, ...], extra: dict[str, bytes] | None 
     return packed(files | (extra or {}))
 
 
-def aar(classes: bytes, namespace: str, min_sdk: int, compile_sdk: int, license_text: bytes) -> bytes:
+def aar(classes: bytes, namespace: str, min_sdk: int, compile_sdk: int, license_text: bytes, rules: bytes) -> bytes:
     """Returns an Android library without resources, as the AAR format has it.
 
     `AndroidManifest.xml`, `classes.jar` and `R.txt` must be there; the metadata is what Android's Gradle plugin
-    checks in apps that use the library.
+    checks in apps that use the library; the rules are what R8 keeps in these.
     """
     manifest = (
         '<?xml version="1.0" encoding="utf-8"?>\n'
@@ -37,6 +37,7 @@ def aar(classes: bytes, namespace: str, min_sdk: int, compile_sdk: int, license_
             "AndroidManifest.xml": manifest.encode(),
             "classes.jar": classes,
             "R.txt": b"",
+            "proguard.txt": rules,
             "META-INF/com/android/build/gradle/aar-metadata.properties": metadata.encode(),
             "META-INF/LICENSE": license_text,
         }

@@ -93,9 +93,16 @@ def test_the_aar_is_what_the_format_asks_for(aar: zipfile.ZipFile) -> None:
     metadata = aar.read("META-INF/com/android/build/gradle/aar-metadata.properties").decode()
     values = dict(line.split("=") for line in metadata.split())
     assert (values["aarFormatVersion"], values["aarMetadataVersion"], values["minCompileSdk"]) == ("1.0", "1.0", "34")
+    assert aar.read("proguard.txt") == (ANDROID / "consumer-rules.pro").read_bytes()
     with zipfile.ZipFile(io.BytesIO(aar.read("classes.jar"))) as jar:
         assert "org/pocketune/runtime/tflite/TfliteRuntimeFactory.class" in jar.namelist()
         assert not [name for name in jar.namelist() if name.startswith(("org/tensorflow", "kotlin"))]
+
+
+def test_the_jar_says_what_a_shrinker_keeps(repository: Path) -> None:
+    [file] = [path for path in repository.rglob("trainer-*.jar") if "sources" not in path.name]
+    with zipfile.ZipFile(file) as jar:
+        assert jar.read("META-INF/proguard/pocketune.pro") == (ANDROID / "consumer-rules.pro").read_bytes()
 
 
 def test_aapt_takes_the_manifests(aar: zipfile.ZipFile, needed: list[Path], tmp_path: Path) -> None:

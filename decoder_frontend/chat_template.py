@@ -47,6 +47,11 @@ class ChatTemplates:
         self._templates, self._words = dict(templates), dict(words)
         self._compiled: dict[str, Any] = {}
 
+    @property
+    def some(self) -> bool:
+        """Whether there is any."""
+        return bool(self._templates)
+
     def render(
         self,
         messages: Sequence[Message],

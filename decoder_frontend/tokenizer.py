@@ -54,6 +54,11 @@ class Tokenizer:
         self._texts = folder_texts(self._path) if self._path.is_dir() else gguf_texts(self._path)
         self.ends, self.size = self._texts.ends, self._texts.size
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._texts.templates.some
+
     def encode(self, text: str, begins: bool = False) -> list[int]:
         """Return the ids of a text; `begins`: with the token in front that the model's texts begin with."""
         first = self._texts.begins if begins else ()

@@ -24,6 +24,7 @@ from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.importing import import_state
 from converter.cli.inspection import read_contents, read_survey
+from converter.cli.learning import learn
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
@@ -88,6 +89,7 @@ def _common(
 
 app.command()(search)
 app.command()(report)
+app.command()(learn)
 app.command()(estimate)
 app.command()(state)
 app.command("import")(import_state)

@@ -186,7 +186,7 @@ def write_case(seed: int, folder: Path, trains: bool = True) -> Case | None:
             loss.backward()
             update.step()
             losses.append(loss.item())
-    whole = {} if trains else {name: w.numpy() for name, w in loaded.merge_and_unload().state_dict().items()}
+    whole = {} if trains or hard else {name: w.numpy() for name, w in loaded.merge_and_unload().state_dict().items()}
     return replace(case, losses=np.array(losses), merged={name: whole[name] for name in rules if name in whole})
 
 

@@ -34,7 +34,7 @@ from tflite_frontend.rules import (
     reductions,
 )
 from tflite_frontend.runtime_shapes import RuntimeShapes
-from tflite_frontend.weights import BY_CHANNEL, WEIGHTS, channel_name, looks_learned
+from tflite_frontend.weights import BY_CHANNEL, WEIGHTS, channel_name, kernel_without_bias, looks_learned
 
 RULES = collect(
     activations.rule,
@@ -328,6 +328,8 @@ class Importer:
         # Converters keep one tensor for all biases that are zero: a bias is shared where the layer is.
         of = number if operator.kind in ("BATCH_MATMUL", *BY_CHANNEL) else operator.inputs[1]
         of = operator.outputs[0] if operator.kind in recurrent.WEIGHTS else of
+        if called == "bias" and self._outer is not None and operator.kind == "ADD":  # operands are called arg9, arg10
+            of = kernel_without_bias(self.file, operator, place) or of
         if (of, number) not in self._parameters:
             value = self.value(number)
             array = self.b.graph.constants.get(value)

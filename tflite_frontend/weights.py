@@ -44,7 +44,7 @@ def channel_name(
     if operator.kind not in BY_CHANNEL or len(operator.inputs) != 2 or array is None or not width:
         return None
     tensor = file.tensors[operator.inputs[place]]
-    if array.size < 2 and not (array.ndim and _lacks_bias(file, operator, operator.inputs[1 - place])):
+    if array.size < 2 and (not array.ndim or kernel_without_bias(file, operator, place) is None):
         return None
     # What a layer normalization learned meets one number of a row: the inverse of its deviation.
     widths = (width[-1], array.size if operator.kind == "MUL" and width[-1] == 1 else 0)
@@ -54,14 +54,15 @@ def channel_name(
     return BY_CHANNEL[operator.kind] if is_learned else None
 
 
-def _lacks_bias(file: File, operator: FileOperator, number: int) -> bool:
-    """Return whether an operator adds to what a layer without a bias of its own makes."""
+def kernel_without_bias(file: File, operator: FileOperator, place: int) -> int | None:
+    """Return the kernel of a layer to whose result an operator adds what the layer lacks: a bias. None for no such."""
+    number = operator.inputs[1 - place]
     maker = next((o for o in file.operators if number in o.outputs), None)
     of = {} if maker is None else WEIGHTS.get(maker.kind, {})
     if operator.kind != "ADD" or maker is None or "kernel" not in of.values():
-        return False
+        return None
     biases = [place for place, called in of.items() if called == "bias" and place < len(maker.inputs)]
-    return all(maker.inputs[place] < 0 for place in biases)
+    return maker.inputs[1] if all(maker.inputs[place] < 0 for place in biases) else None
 
 
 def looks_learned(operator: FileOperator, array: np.ndarray | None, meets_learned: bool) -> bool:

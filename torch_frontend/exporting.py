@@ -142,6 +142,8 @@ def _name(module: Any) -> str:
 
 #: What errors of `torch.export` mean that speak of its insides.
 _MEANT = {
+    "higher order operator": "torch.cond, while_loop and their like have no form in a program. Compute both and choose "
+    "by torch.where",
     "data-dependent": "Python takes a number out of a tensor (if, float(), int(), item()), which a graph has not. "
     "Keep it a tensor, x * self.scale, and choose by torch.where",
     "not a known type": "it returns, or takes, an object that is no tensor, tuple, list or dict. Give these",

@@ -79,6 +79,12 @@ def traced_loss(
         UsageError: it cannot be traced, or gives no number for each row.
         UnsupportedError: it uses what cannot be compiled.
     """
+    if not next(iter(outputs.values())).shape:
+        raise UsageError(
+            f"the loss {name} is given one number, which the module makes of all rows: let it return one for each, "
+            "shape [batch], as losses with reduction='none' do; a step takes their mean",
+            page="losses",
+        )
     graph = _graph_of(loss, name, [*outputs.values(), *way.targets.values()], way, summed)
     results, rows = list(graph.outputs.values()), next(iter(outputs.values())).shape[:1]
     if len(results) != 1 or results[0].shape[:1] != rows:

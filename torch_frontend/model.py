@@ -58,6 +58,7 @@ class Model:
                 "inputs=(torch.zeros(1, 3, 224, 224),), of any number of rows",
                 page="pytorch",
             )
+        _check_inputs(self.example_inputs)
         if not self.name:
             object.__setattr__(self, "name", _called(self.module))
         if isinstance(self.module, torch.nn.Module):
@@ -121,15 +122,38 @@ class Model:
             raise UsageError(
                 f"{self.name} cannot be built for {batch} rows, as it was exported for another number of them: "
                 f"{str(error).splitlines()[0][:300]}. Build it with that number (batch=), or export it for any: "
-                "torch.export.export(module, (x,), dynamic_shapes={'x': {0: torch.export.Dim.DYNAMIC}})",
+                f"torch.export.export(module, inputs, dynamic_shapes={{{_free_batches(program)}}})",
                 page="pytorch",
             ) from error
+
+
+def _free_batches(program: torch.export.ExportedProgram) -> str:
+    """The arguments of a program by name, the first axis of each of any size, in Python."""
+    names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    return ", ".join(f"{name!r}: {{0: torch.export.Dim.DYNAMIC}}" for name in names)
 
 
 def _for_rows(given: Sequence[Any] | Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Example inputs, by place and by keyword, of so many rows; tensors in lists and dicts, too."""
     args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (tuple(given), {})
     return torch.utils._pytree.tree_map(lambda v: rows_of(_tensor(v), batch), (args, kwargs))
+
+
+def _check_inputs(given: Any) -> None:
+    """Raise UsageError for example inputs that are no tuple or dict of arguments, or in which there is no tensor."""
+    if given is None:
+        return
+    if hasattr(given, "shape"):
+        raise UsageError(
+            "inputs has an entry for each argument of the module: a tuple, inputs=(x,), or a dict of them by name",
+            page="pytorch",
+        )
+    leaves = torch.utils._pytree.tree_leaves(dict(given) if isinstance(given, Mapping) else given)
+    if not any(hasattr(leaf, "shape") for leaf in leaves):
+        raise UsageError(
+            f"inputs are example tensors, (torch.zeros(1, 3, 224, 224),), and there is none in {given!r}",
+            page="pytorch",
+        )
 
 
 def _called(module: Any) -> str:

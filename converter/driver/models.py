@@ -13,7 +13,7 @@ from converter.driver.heads import with_names_of_head
 from converter.driver.language import is_language_model, language_model, reading_on, with_length
 from converter.driver.options import Options
 from converter.driver.other_files import check_file
-from converter.driver.pytorch import is_torch_model, is_torch_optimizer, torch_model
+from converter.driver.pytorch import check_object, is_torch_model, is_torch_optimizer, torch_model
 from converter.ir import Graph, TensorType, Value, ops, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
@@ -100,6 +100,7 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
         UsageError: the model says it itself, `inputs` are no shapes, or it is a file of another tool.
     """
     check_file(model)
+    check_object(model)
     if inputs is None:
         return model
     if is_torch_model(model):
@@ -175,8 +176,8 @@ def import_model(model: Any, batch: int) -> Source:
         )
     raise UsageError(
         f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
-        "pass a keras.Model, the path of a .keras file, a module of Flax or Equinox, or a pocketune.Model(apply, "
-        "params, inputs=[...]) of a JAX function",
+        "pass a keras.Model, a torch.nn.Module, a module of Flax or Equinox, the path of a .keras, .pt2, .tflite or "
+        ".gguf file, or a pocketune.Model(apply, params, inputs=[...]) of a JAX function",
         page="models",
     )
 

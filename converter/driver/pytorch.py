@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from converter.support.errors import UsageError
 from converter.support.libraries import is_instance, loaded
 
 
@@ -27,6 +28,21 @@ def torch_model(model: Any, inputs: Sequence[Any] | None = None) -> Any:
     import torch_frontend
 
     return model if isinstance(model, torch_frontend.Model) else torch_frontend.Model(model, inputs)
+
+
+def check_object(model: Any) -> None:
+    """Raise UsageError for a class in the place of a model, and for weights alone."""
+    if isinstance(model, type):
+        raise UsageError(
+            f"{model.__name__} is a class and no model: make one of it, {model.__name__}(...), and pass that",
+            page="models",
+        )
+    if isinstance(model, Mapping):
+        raise UsageError(
+            "a dict of weights, as state_dict() gives it, has no layers: pass the module itself, its weights loaded by "
+            "module.load_state_dict(...)",
+            page="models",
+        )
 
 
 def is_torch_loss(loss: Any, of_torch: bool = False) -> bool:

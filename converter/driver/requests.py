@@ -235,7 +235,7 @@ def check_batch_norm(
     """
     if not layers:
         raise UsageError(
-            "batch_norm='train' is for batch normalization layers of Keras and Flax, and none is seen in this model: "
+            "batch_norm='train' is for batch normalization layers of Keras, PyTorch and Flax, and this model has none: "
             "leave it out. Of a Flax model pass all variables as params, batch_stats too, with use_running_average; "
             "of another JAX function it is not known which values are moving statistics",
             page="arguments",

@@ -249,7 +249,10 @@ def _meeting(graph: Graph, layer: BatchNorm) -> tuple[Value, Value]:
     if len(met) != 1 or len(meetings) != 2 or met[0][0].shape[0] != graph.inputs[0].shape[0]:
         reason = reason or "it is called more than once, or not on rows of the batch"
     if reason is not None:
-        advice = "Build with batch_norm='fixed', or set layer.trainable = False."
+        advice = (
+            "Build with batch_norm='fixed', or freeze the layer: layer.trainable = False in Keras; in PyTorch put it "
+            "into eval() and the module around it into train()."
+        )
         site = UnsupportedSite("batch normalization in training", layer.layer, "", reason, advice)
         raise UnsupportedError(
             f"{layer.layer}: the statistics of the batch cannot be taken here: {reason}. {advice}",

@@ -199,10 +199,10 @@ def traced_loss(graph: Graph, name: str, outputs: Sequence[int], targets: Sequen
     """
     by_name = {y.name: y for y in graph.inputs[len(outputs) :]}
     results, rows = list(graph.outputs.values()), (*by_name.values(), *graph.inputs)[0].shape[:1]
-    if len(results) != 1 or results[0].shape != rows:
+    if not rows or len(results) != 1 or results[0].shape != rows:
         returned = str(list(results[0].shape)) if len(results) == 1 else f"{len(results)} arrays"
         raise UsageError(
-            f"the loss {name} must return one number per example, shape [{(*rows, 'batch')[0]}]; "
+            f"the loss {name} must return one number per example, shape [batch]; "
             f"it returns {returned}. Take the mean over the other axes.",
             page="losses",
         )

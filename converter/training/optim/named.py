@@ -124,9 +124,16 @@ def resolve(optimizer: Any) -> Any:
         return NamedOptimizer(optimizer).transformation()
     if isinstance(optimizer, NamedOptimizer):
         return optimizer.transformation()
+    if isinstance(optimizer, type):
+        raise UsageError(
+            f"the optimizer is the class {optimizer.__name__}: make one of it; of torch.optim of the module's "
+            f"parameters, {optimizer.__name__}(module.parameters(), lr=...)",
+            page="optimizers",
+        )
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UsageError(
-            f"an optimizer is one of {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}",
+            f"an optimizer is one of {', '.join(NAMED)}, an optax.GradientTransformation or a torch.optim.Optimizer, "
+            f"not {optimizer!r}",
             page="optimizers",
         )
     return optax.chain(optimizer, optax.scale(-RATE_OF_ADADELTA)) if lacks_rate(optimizer) else optimizer

@@ -70,7 +70,8 @@ def guarded() -> Iterator[Guard]:
 def _functions(base: Any) -> Iterator[Any]:
     """All classes derived from a class that have a forward pass of their own."""
     for kind in base.__subclasses__():
-        if "forward" in vars(kind) and kind.__module__ != "torch._library.autograd":  # an operator is in the graph
+        of_operator = kind.__module__.startswith(("torch._library.", "torch._higher_order_ops."))  # it is in the graph
+        if "forward" in vars(kind) and not of_operator:
             yield kind
         yield from _functions(kind)
 

@@ -102,11 +102,11 @@ class Interpreter:
             return _stand_in(node.meta.get("val"))
 
     def _computed(self, node: Any, name: str, place: Place, values: Mapping[Any, Any]) -> Any:
+        if not isinstance(node.target, torch._ops.OpOverload) and node.target is not operator.getitem:
+            raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
         operands, options = _taken(node.args, values), _taken(node.kwargs, values)
         if node.target is operator.getitem:
             return operands[0][operands[1]]
-        if not isinstance(node.target, torch._ops.OpOverload):
-            raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_quiet(node):
             raise self._random(name)
         for operand in node.all_input_nodes:

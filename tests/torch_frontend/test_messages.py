@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import pocketune
-from converter.support.errors import UsageError
+from converter.support.errors import PocketuneError, UsageError
 
 X = torch.zeros(4, 5)
 
@@ -49,14 +49,14 @@ class Taking(nn.Module):
         (nn.Linear(5, 3), {"loss": nn.MSELoss}, r"the class MSELoss, not a loss: make one of it, MSELoss\(\)"),
         (nn.Linear(5, 3), {"batch_norm": "train"}, "layers of Keras, PyTorch and Flax, and this model has none"),
         (Taking(mean=True), {"loss": lambda rows: rows}, "given one number, which the module makes of all rows"),
-        (Chosen(), {}, "torch.cond, while_loop and their like.*torch.where"),
+        (Chosen(), {}, r"control flow \(cond\)[\s\S]*use torch.where"),
     ],
 )
 def test_what_is_no_model_loss_or_input_is_named(
     model: Any, options: Any, match: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"inputs": (X,), "loss": nn.MSELoss(), "optimizer": "sgd", "batch": 4, "check": False} | options
-    with pytest.raises(UsageError, match=match):
+    with pytest.raises(PocketuneError, match=match):
         pocketune.build(model, **given)
     assert "def forward" not in capsys.readouterr().err
 

@@ -132,7 +132,7 @@ def resolve(optimizer: Any) -> Any:
         )
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UsageError(
-            f"an optimizer is one of {', '.join(NAMED)}, an optax.GradientTransformation or a torch.optim.Optimizer, "
+            f"an optimizer is one of {', '.join(NAMED)}, a torch.optim.Optimizer or an optax.GradientTransformation, "
             f"not {optimizer!r}",
             page="optimizers",
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from converter.ir.extent import Extent, Pole, one_of
 from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
@@ -74,6 +75,15 @@ class Op:
         """Return the numbers between which all its results lie, whatever the operands hold."""
         return -inf, inf
 
+    def extent(self, *operands: Extent) -> Extent:
+        """Return between which numbers its results lie by those between which the operands lie, `bounds` apart."""
+        filled = [] if self.fill is None else [Extent(self.fill, self.fill)]
+        return one_of([*operands, *filled]) if self.moves_data else Extent()
+
+    def pole(self, *operands: Extent) -> Pole:
+        """Return what of it may be infinite or NaN where the operands lie in these extents and are finite."""
+        return Pole.NONE
+
     @property
     def name(self) -> str:
         """Name in printed graphs and in tensor names."""
@@ -95,6 +105,13 @@ class Op:
         For an op of several outputs `y` and `dy` are tuples, and a cotangent in `dy` may be None.
         """
         raise NotImplementedError(f"{self.name} has no derivative")
+
+    def exact_vjp(self, *args: Any, **kwargs: Any) -> tuple[Cotangent, ...]:
+        """Return the same where the cotangent may be infinite or NaN: what selecting cuts off is 0, not 0 times it.
+
+        `vjp` may take any form that is right where all is finite, and so the quickest.
+        """
+        return self.vjp(*args, **kwargs)
 
     def bodies(self) -> tuple[Graph, ...]:
         """Return the graphs that it runs, of an op that controls others."""

@@ -48,7 +48,7 @@ def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
         if not isinstance(node.op, ops.Dropout):
             return None
         x = node.inputs[0]
-        return b(ops.Mul(), x, _mask(b, node.op, x.shape, counter))
+        return b(ops.Chosen(mask=1), x, _mask(b, node.op, x.shape, counter))
 
     b = Builder(rewrite(counted, drop))
     b.graph.updates[counter] = b(ops.Add(), counter, 1.0)

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
+from converter.ir.extent import Extent
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.autodiff import differentiate, is_linear
 from converter.passes.layout import assign_layouts
@@ -193,7 +194,9 @@ def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) ->
     # Of a loss of pictures the targets are moved, not the pictures there and their cotangents back.
     forward = assign_layouts(eliminate_dead_code(with_loss), matrices=True)
     loss, scale = forward.outputs["loss"], forward.outputs.get("scale", scale)
-    backward, gradients = differentiate(forward, loss, selected.weights(), scale)
+    # A session refuses a step in which no row has a weight, so their sum is no pole.
+    extents = {value: Extent(low=2.0**-126) for value in forward.inputs if value.name == "weight"}
+    backward, gradients = differentiate(forward, loss, selected.weights(), scale, extents)
     backward.outputs = {"loss": loss}
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:

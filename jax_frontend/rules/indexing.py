@@ -138,7 +138,7 @@ def _one_of_each_row(b: Builder, x: Value, indices: Value, many: Shape) -> Value
     if x.dtype != FLOAT32:
         chosen = b(ops.Cast(x.dtype), chosen)
     rows = b.reshape(x, (*x.shape[:-1], *(1 for _ in many), x.shape[-1])) if several else x
-    return b(ops.Sum((len(chosen.shape) - 1,)), b(ops.Mul(), chosen, rows))
+    return b(ops.Sum((len(chosen.shape) - 1,)), b(ops.Chosen(), chosen, rows))
 
 
 def _elements(call: Equation, x: Value, indices: Value, numbers: Any, sizes: Shape) -> Value:

@@ -18,9 +18,14 @@ rule.computes(jax.nn.relu6, ["relu6"])
 rule.computes(jax.nn.sigmoid, ["sigmoid"])
 rule.computes(jax.nn.silu, ["silu"])
 rule.computes(jax.nn.hard_sigmoid, ["hardsigmoid"])
-rule.computes(jax.nn.hard_swish, ["hardswish"])
 rule.computes(jax.nn.selu, ["selu"])
 rule.computes(jax.nn.log_sigmoid, ["log_sigmoid"])
+
+
+@rule("hardswish")
+def hardswish(call: Call, x: Any) -> Any:
+    inside = jnp.where(x < 3, x * (x + 3) / 6, x)
+    return jnp.where(x <= -3, 0.0, inside)  # not as in JAX, whatever cotangent comes
 
 
 @rule("gelu")

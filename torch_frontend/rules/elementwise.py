@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from torch_frontend.derivatives import absolute, between, clipped, power_of
+from torch_frontend.derivatives import absolute, angle, between, clipped, finite, maximum, minimum, power_of
 from torch_frontend.registry import Call, NotImportable, Rules
 
 rule = Rules()
@@ -22,7 +22,6 @@ _SAME: dict[str, Any] = {
     "asin": jnp.arcsin,
     "asinh": jnp.arcsinh,
     "atan": jnp.arctan,
-    "atan2": jnp.arctan2,
     "atanh": jnp.arctanh,
     "bitwise_and": jnp.bitwise_and,
     "bitwise_not": jnp.bitwise_not,
@@ -60,8 +59,8 @@ _SAME: dict[str, Any] = {
     "logical_or": jnp.logical_or,
     "logical_xor": jnp.logical_xor,
     "lt": jnp.less,
-    "maximum": jnp.maximum,
-    "minimum": jnp.minimum,
+    "maximum": maximum,
+    "minimum": minimum,
     "mul": jnp.multiply,
     "ne": jnp.not_equal,
     "neg": jnp.negative,
@@ -137,7 +136,7 @@ def clamp(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
         return clipped(x, low, high)
     if low is not None and high is not None:
         return between(x, low, high)
-    return jnp.minimum(x, high) if low is None else jnp.maximum(x, low)
+    return minimum(x, high) if low is None else maximum(x, low)
 
 
 @rule("clamp_min")
@@ -152,12 +151,17 @@ def clamp_max(call: Call, x: Any, high: Any) -> Any:
 
 @rule("fmax")
 def fmax(call: Call, x: Any, y: Any) -> Any:
-    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, jnp.maximum(x, y)))
+    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, maximum(x, y)))
 
 
 @rule("fmin")
 def fmin(call: Call, x: Any, y: Any) -> Any:
-    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, jnp.minimum(x, y)))
+    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, minimum(x, y)))
+
+
+@rule("atan2")
+def atan2(call: Call, y: Any, x: Any) -> Any:
+    return angle(jnp.asarray(y).astype(call.dtype), jnp.asarray(x).astype(call.dtype))
 
 
 @rule("hypot")
@@ -200,7 +204,7 @@ def addcdiv(call: Call, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
 
 @rule("nan_to_num")
 def nan_to_num(call: Call, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
-    return jnp.nan_to_num(x, nan=nan or 0.0, posinf=posinf, neginf=neginf)
+    return finite(x, nan or 0.0, posinf, neginf)
 
 
 @rule("_to_copy", "to", "type_as")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from torch_frontend.derivatives import absolute, norm, root
+from torch_frontend.derivatives import absolute, largest_of_all, length, maximum, minimum, norm, root
 from torch_frontend.registry import Call, Rules
 
 rule = Rules()
@@ -59,9 +59,9 @@ def argmin(call: Call, x: Any, axis: int | None = None, keepdim: bool = False) -
 def extreme(call: Call, x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     least = "min" in str(call.node.target)
     if axis is None:
-        return jnp.min(x) if least else jnp.max(x)
+        return -largest_of_all(-x) if least else largest_of_all(x)
     if not isinstance(axis, int):  # of two tensors
-        return jnp.minimum(x, axis) if least else jnp.maximum(x, axis)
+        return minimum(x, axis) if least else maximum(x, axis)
     places = (jnp.argmin if least else jnp.argmax)(x, axis, keepdims=True)
     values = jnp.take_along_axis(x, places, axis, mode="clip")
     return (values, places) if keepdim else (jnp.squeeze(values, axis), jnp.squeeze(places, axis))
@@ -112,7 +112,7 @@ def vector_norm(call: Call, x: Any, order: Any = 2, axes: Any = None, keepdim: b
     chosen = _axes(x, axes)
     order = 2 if order is None else order
     if order == 2:
-        return root(jnp.sum(x * x, chosen, keepdims=keepdim))
+        return length(x, chosen, keepdim)
     if order == 1:
         return jnp.sum(absolute(x), chosen, keepdims=keepdim)
     if order in (float("inf"), float("-inf")):
@@ -124,7 +124,8 @@ def vector_norm(call: Call, x: Any, order: Any = 2, axes: Any = None, keepdim: b
 
 @rule("cdist", "_cdist_forward")
 def cdist(call: Call, x: Any, y: Any, order: float = 2.0, *_: Any) -> Any:
-    return vector_norm(call, jnp.expand_dims(x, -2) - jnp.expand_dims(y, -3), order, -1)
+    apart = jnp.expand_dims(x, -2) - jnp.expand_dims(y, -3)
+    return root(jnp.sum(apart * apart, -1)) if order == 2 else vector_norm(call, apart, order, -1)
 
 
 @rule("dist")

@@ -1,5 +1,6 @@
 """The semantic ops, by subject. `from converter.ir import ops`, then `ops.Conv2D(...)`."""
 
+from converter.ir.ops.activations import *
 from converter.ir.ops.conv import *
 from converter.ir.ops.cross_entropy import *
 from converter.ir.ops.custom import *
@@ -14,5 +15,6 @@ from converter.ir.ops.nn import *
 from converter.ir.ops.pool import *
 from converter.ir.ops.random import *
 from converter.ir.ops.reduce import *
+from converter.ir.ops.rounding import *
 from converter.ir.ops.shape import *
 from converter.ir.ops.stored import *

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.ir.op import Cotangent, ShapeError
+from converter.ir.ops.activations import Logistic
 from converter.ir.ops.elementwise import Binary, Mul, Neg, Sub
 from converter.ir.ops.indexing import IsClass, OneHot
-from converter.ir.ops.nn import Logistic, LogSoftmax, LogSumExp, OverLastAxis, Softmax
+from converter.ir.ops.nn import LogSoftmax, LogSumExp, OverLastAxis, Softmax
 from converter.ir.ops.reduce import Sum
 from converter.ir.rows import Rows, together
 from converter.ir.types import INT32, TensorType

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from converter.ir.extent import Extent, Pole, at_corners, one_of
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.rows import Rows, chosen, clamped, corners, together
 from converter.ir.types import BOOL, INT32, TensorType
@@ -36,6 +37,8 @@ class Unary(Op):
     involution: ClassVar[bool] = False
     #: The numbers between which all its results lie.
     ends: ClassVar[tuple[float, float]] = (-inf, inf)
+    #: Whether it never falls.
+    rises: ClassVar[bool] = False
 
     @classmethod
     def written(cls) -> tuple[Unary, ...]:
@@ -44,6 +47,9 @@ class Unary(Op):
 
     def bounds(self, *inputs: TensorType) -> tuple[float, float]:
         return self.ends
+
+    def extent(self, *operands: Extent) -> Extent:
+        return operands[0].through(type(self).function) if self.rises else super().extent(*operands)
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return together(*operands)
@@ -70,6 +76,11 @@ class Binary(Op):
     #: Whether the range of one operand alone bounds the results.
     clamps: ClassVar[bool] = False
 
+    def extent(self, *operands: Extent) -> Extent:
+        if self.clamps or self.ends_at_corners:
+            return at_corners(type(self).function, *operands)
+        return super().extent(*operands)
+
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         if self.clamps:
             return clamped(type(self).function, *operands)
@@ -91,6 +102,9 @@ class Neg(Unary):
     linear_in = ((0,),)
     involution = True
 
+    def extent(self, *operands: Extent) -> Extent:
+        return Extent(-operands[0].high, -operands[0].low, operands[0].nonzero)
+
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Neg(), dy),)
 
@@ -101,45 +115,12 @@ class Abs(Unary):
     function = np.abs
     ends = (0.0, inf)
 
+    def extent(self, *operands: Extent) -> Extent:
+        (x,) = operands
+        return Extent(max(x.low, -x.high, 0.0), max(-x.low, x.high), x.nonzero)
+
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Select(), b(GreaterEqual(), x, 0.0), dy, b(Neg(), dy)),)
-
-
-class Sign(Unary):
-    """-1, 0 or 1."""
-
-    function = np.sign
-    ends = (-1.0, 1.0)
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (None,)
-
-
-class Round(Unary):
-    """Nearest integer, halves to the even one; no derivative flows."""
-
-    function = np.round
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (None,)
-
-
-class Ceil(Unary):
-    """Smallest integer not below x; no derivative flows."""
-
-    function = np.ceil
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (None,)
-
-
-class Floor(Unary):
-    """Largest integer not above x."""
-
-    function = np.floor
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (None,)
 
 
 class Add(Binary):
@@ -191,6 +172,15 @@ class Div(Binary):
     def function(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         quotient = np.true_divide(x, y)
         return np.trunc(quotient).astype(x.dtype) if x.dtype.kind == "i" else quotient
+
+    def extent(self, *operands: Extent) -> Extent:
+        divisor = operands[1]
+        if not (divisor.low > 0 or divisor.high < 0):
+            return Extent()
+        return at_corners(type(self).function, *operands)
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[1].without_zero else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
@@ -309,6 +299,9 @@ class Select(Op):
 
     def evaluate(self, condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(condition, x, y)
+
+    def extent(self, *operands: Extent) -> Extent:
+        return one_of(operands[1:])
 
     def vjp(
         self, b: GraphBuilder, condition: Value, x: Value, z: Value, *, y: Value, dy: Value

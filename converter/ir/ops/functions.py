@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from converter.ir.extent import Extent, Pole
 from converter.ir.op import Cotangent
 from converter.ir.ops.elementwise import Add, Binary, Div, Equal, Mul, Neg, Select, Sub, Unary
 
@@ -15,11 +16,19 @@ if TYPE_CHECKING:
     from converter.ir.graph_builder import GraphBuilder
 
 
+#: Of which e^x is still a float32.
+LARGEST_POWER = 88.0
+
+
 class Exp(Unary):
     """e^x."""
 
     function = np.exp
     ends = (0.0, inf)
+    rises = True
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[0].high <= LARGEST_POWER else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, y),)
@@ -29,6 +38,10 @@ class Log(Unary):
     """Natural logarithm."""
 
     function = np.log
+    rises = True
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[0].positive else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Div(), dy, x),)
@@ -39,6 +52,10 @@ class Sqrt(Unary):
 
     function = np.sqrt
     ends = (0.0, inf)
+    rises = True
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[0].positive else Pole.SLOPE
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Div(), b(Mul(), dy, 0.5), y),)
@@ -49,6 +66,9 @@ class Rsqrt(Unary):
 
     function = staticmethod(lambda x: 1 / np.sqrt(x))
     ends = (0.0, inf)
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[0].positive else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), b(Mul(), dy, -0.5), b(Div(), y, x)),)
@@ -78,6 +98,10 @@ class Log1p(Unary):
     """log(1 + x), exact for small x."""
 
     function = np.log1p
+    rises = True
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[0].low > -1 else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Div(), dy, b(Add(), x, 1.0)),)
@@ -88,6 +112,10 @@ class Expm1(Unary):
 
     function = np.expm1
     ends = (-1.0, inf)
+    rises = True
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if operands[0].high <= LARGEST_POWER else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Add(), y, 1.0)),)
@@ -97,6 +125,12 @@ class Pow(Binary):
     """x ** y for x > 0 (any x when y is a whole number); with a cotangent for the base and the exponent."""
 
     function = np.power
+
+    def pole(self, *operands: Extent) -> Pole:
+        base, exponent = operands
+        power = exponent.low if exponent.low == exponent.high else 0.5
+        whole = power >= 0 and float(power).is_integer()
+        return Pole.NONE if base.positive or whole or (base.low >= 0 and power >= 1) else Pole.VALUE
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
@@ -114,6 +148,9 @@ class Atan2(Binary):
     """The angle of the point (z, x)."""
 
     function = np.arctan2
+
+    def pole(self, *operands: Extent) -> Pole:
+        return Pole.NONE if any(operand.without_zero for operand in operands) else Pole.SLOPE
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def scaled(by: Value) -> Value:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
-from converter.ir.ops.elementwise import Add, Mul, Unary, broadcast
+from converter.ir.ops.elementwise import Add, Equal, Mul, Select, Unary, broadcast
 from converter.ir.ops.linear import check_scales, scaled
 from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.quantization import INT8
@@ -277,8 +277,43 @@ class IsClass(Unary):
 
 
 @dataclass(frozen=True)
+class Chosen(Mul):
+    """What a mask of zeros and other numbers chooses, times these; the rest has the derivative 0, whatever comes.
+
+    Attributes:
+        mask: its place among the operands.
+    """
+
+    mask: int = field(default=0, repr=False)
+
+    name = "Mul"  # programs of both share their states
+    commutes = False
+
+    def exact_vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        plain, (mask, chosen) = self.vjp(b, x, z, y=y, dy=dy), (z, x) if self.mask else (x, z)
+
+        def to_chosen() -> Value:
+            return b.sum_to_shape(_where_chosen(b, mask, dy), chosen.shape)
+
+        return (to_chosen, plain[1]) if self.mask else (plain[0], to_chosen)
+
+
+def _where_chosen(b: GraphBuilder, mask: Value, dy: Value) -> Value:
+    """mask * dy, and 0 where the mask is 0, whatever dy is."""
+    nothing = b(Equal(), mask, np.zeros((), mask.dtype))
+    return b(Select(), nothing, np.zeros((), dy.dtype), b(Mul(), mask, dy))
+
+
+@dataclass(frozen=True)
 class Pick(Op):
-    """The element of each row [..., C] at its index [...]; 0 where that is none. The other elements may be infinite."""
+    """The element of each row [..., C] at its index [...]; 0 where that is none. The other elements may be infinite.
+
+    Attributes:
+        selects: whether those have the derivative 0 whatever comes, as where an element is looked up. Else it is 0
+            times it, as in a product with one-hot rows.
+    """
+
+    selects: bool = field(default=False, repr=False)
 
     moves_data = True
     fill = 0.0
@@ -302,3 +337,10 @@ class Pick(Op):
             return b.sum_to_shape(b(Mul(), rows, b.reshape(dy, (*dy.shape, 1))), x.shape)
 
         return to_x, None
+
+    def exact_vjp(self, b: GraphBuilder, x: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            rows = b(OneHot(x.shape[-1]), indices)
+            return b.sum_to_shape(_where_chosen(b, rows, b.reshape(dy, (*dy.shape, 1))), x.shape)
+
+        return (to_x, None) if self.selects else self.vjp(b, x, indices, y=y, dy=dy)

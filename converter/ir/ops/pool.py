@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from converter.ir.extent import Extent
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.conv import NO_PADDING, Padding, taps, windows
 from converter.ir.ops.shape import Dilate, Pad, Slice
@@ -56,11 +58,19 @@ class MaxPool2D(Pool):
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(MaxPoolGrad(self.window, self.strides, self.padding), x, y, dy),)
 
+    def exact_vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(MaxPoolGrad(self.window, self.strides, self.padding, selects=True), x, y, dy),)
 
+
+@dataclass(frozen=True)
 class MaxPoolGrad(Pool):
-    """Cotangent of a MaxPool2D's input from its input x, output y and cotangent dy (as XLA's select_and_scatter)."""
+    """Cotangent of a MaxPool2D's input from its input x, output y and cotangent dy (as XLA's select_and_scatter).
+
+    With `selects` also of a dy that is not finite.
+    """
 
     linear_in = ((2,),)
+    selects: bool = field(default=False, kw_only=True)
 
     def infer(self, x: TensorType, y: TensorType, dy: TensorType) -> TensorType:  # type: ignore[override]
         if super().infer(x) != dy or y != dy:
@@ -82,6 +92,10 @@ class SumPool2D(Pool):
     """Sum of each window; padding counts as zero. An average pool is this, scaled."""
 
     linear_in = ((0,),)
+
+    def extent(self, *operands: Extent) -> Extent:
+        (x,) = operands
+        return Extent(0.0 if x.low >= 0 else -inf, 0.0 if x.high <= 0 else inf)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return windows(self.padded(x, 0), self.window, self.strides, (1, 1)).sum((4, 5))

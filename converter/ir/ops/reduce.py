@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from converter.ir.extent import Extent
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Cast, Div, Equal, Mul
 from converter.ir.rows import Rows
@@ -62,6 +63,10 @@ class Sum(Reduction):
     function = np.sum
     linear_in = ((0,),)
 
+    def extent(self, *operands: Extent) -> Extent:
+        (x,) = operands
+        return Extent(x.low if x.low >= 0 else -inf, x.high if x.high <= 0 else inf)
+
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.broadcast_to(self.spread(b, dy, x.shape), x.shape),)
 
@@ -72,12 +77,18 @@ class Mean(Reduction):
     function = np.mean
     linear_in = ((0,),)
 
+    def extent(self, *operands: Extent) -> Extent:
+        return Extent(operands[0].low, operands[0].high)
+
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         count = prod(x.shape) / max(prod(y.shape), 1)
         return (lambda: b.broadcast_to(b(Mul(), self.spread(b, dy, x.shape), 1.0 / count), x.shape),)
 
 
 class _Extremum(Reduction):
+    def extent(self, *operands: Extent) -> Extent:
+        return operands[0]
+
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def share() -> Value:
             # JAX divides the cotangent evenly among ties.

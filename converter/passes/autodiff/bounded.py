@@ -14,12 +14,12 @@ from converter.passes.autodiff.reverse import RESIDUALS
 from converter.passes.autodiff.scan import differentiable
 
 
-def of_bounded_length(loop: ops.While, active: Sequence[bool], wanted: Sequence[bool]) -> Op:
+def of_bounded_length(loop: ops.While, active: Sequence[bool], wanted: Sequence[bool], infinite: bool) -> Op:
     """Return the loop as a Scan that keeps what its derivative needs; the arguments are those of `RESIDUALS`."""
     if loop.most is None:
         return loop
     scan = ops.Scan(guarded(loop.condition, loop.body), loop.most, loop.carried)
-    return differentiable(scan, active, wanted)
+    return differentiable(scan, active, wanted, infinite)
 
 
 RESIDUALS[ops.While] = of_bounded_length

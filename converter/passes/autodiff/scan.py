@@ -79,12 +79,12 @@ class LoopPullback:
         return tuple(thunk(k) if k in self.cotangents else None for k in range(len(inputs)))
 
 
-def differentiable(scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool]) -> ops.Scan:
+def differentiable(scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool], infinite: bool) -> ops.Scan:
     """Return the loop that keeps what its derivative needs, as further results; the arguments are those of `RESIDUALS`.
 
     The same loop where nothing flows back through it.
     """
-    both = _step_and_derivative(scan, active, wanted)
+    both = _step_and_derivative(scan, active, wanted, infinite)
     if both is None:
         return scan
     whole, seeds, sums, results = both
@@ -115,7 +115,7 @@ RESIDUALS[ops.Scan] = differentiable
 
 
 def _step_and_derivative(
-    scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool]
+    scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool], infinite: bool
 ) -> tuple[Graph, dict[int, Value], dict[int, Value], dict[int, Value]] | None:
     """Return a step with its derivative behind it, in one graph; None where no cotangent reaches what is active.
 
@@ -140,7 +140,7 @@ def _step_and_derivative(
         for k, seed in seeds.items():
             before = cotangents.get(outputs[k])
             cotangents[outputs[k]] = seed if before is None else b(ops.Add(), before, seed)
-        whole, found = pull_back(b.graph, cotangents, [inputs[k] for k in asked])
+        whole, found = pull_back(b.graph, cotangents, [inputs[k] for k in asked], infinite)
         b = Builder(whole)
         sums: dict[int, Value] = {}
         results: dict[int, Value] = {}

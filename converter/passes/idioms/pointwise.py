@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from converter.ir import Builder, Node, Op, TensorType, Value, evaluate, ops
-from converter.ir.rewrite import Rewriter
-from converter.passes.autodiff import differentiate
+from converter.ir import Builder, Graph, Node, Op, TensorType, Value, evaluate, ops
+from converter.ir.rewrite import Rewriter, eliminate_dead_code
+from converter.passes.autodiff import pull_back
 from converter.passes.idioms.rows import as_written
 from converter.support.errors import UnsupportedError
 
@@ -23,6 +24,9 @@ POINTS = np.concatenate(
 )
 #: How far back from a node the function's argument is looked for.
 FARTHEST = 10
+
+#: Nodes in order, the value that they begin with, what they come to, and the numbers that they read.
+Cone = tuple[list[Node], Value, Value, dict[Value, float]]
 
 _UNARY = tuple(kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, ops.Unary))
 _KNOWN: tuple[Op, ...] = tuple(op for kind in dict.fromkeys(_UNARY) for op in kind.written())
@@ -51,7 +55,7 @@ class PointwiseForms:
                 continue
             for op in self._candidates(values):
                 if self._same_slope(b, node.output, node, x, op):
-                    made = b(op, x)
+                    made = b(_as_spelled(b, node, x, op), x)
                     before = self._functions.get(x, {})
                     self._functions[made] = {v: f for v, f in functions.items() if v is x or v in before}
                     return made
@@ -91,7 +95,7 @@ class PointwiseForms:
         The written form may have none (NaN) somewhere.
         """
         written = slope(*_cone(b, node, x))
-        known = slope([Node(op, (x,), (y,))], x, y, {})
+        known = slope(*_alone(op, x, y))
         if written is None or known is None:
             return False
         return bool(np.all(np.isnan(written) | (np.abs(written - known) <= 1e-4)))
@@ -112,7 +116,7 @@ def _close(values: np.ndarray, target: np.ndarray) -> bool:
     return bool(np.all(np.abs(values - target) <= relative * np.abs(target) + absolute))
 
 
-def _cone(b: Rewriter, root: Node, x: Value) -> tuple[list[Node], Value, Value, dict[Value, float]]:
+def _cone(b: Rewriter, root: Node, x: Value) -> Cone:
     """Return the nodes between `x` and the root, in order, and the numbers they read."""
     nodes: dict[Node, None] = {}
     numbers: dict[Value, float] = {}
@@ -138,19 +142,57 @@ def _maker(b: Rewriter, value: Value) -> Node:
     return node
 
 
-def slope(nodes: list[Node], x: Value, y: Value, numbers: dict[Value, float]) -> np.ndarray | None:
-    """Return the derivative of y by x at POINTS, by the ops' own derivatives; None where one has none."""
+def _alone(op: Op, x: Value, y: Value) -> Cone:
+    return [Node(op, (x,), (y,))], x, y, {}
+
+
+def _as_spelled(b: Rewriter, node: Node, x: Value, op: Op) -> Op:
+    """Return the op, with the formula's derivative where another one is left of an infinite cotangent.
+
+    Of `where(v > 0, v, 0)` and of `v * (v > 0)` the finite derivatives are those of one op; that of the first is 0
+    where v is not above 0 whatever comes, that of the second 0 times it.
+    """
+    cone = _cone(b, node, x)
+    spelled = derivative(*cone)
+    if spelled is None or not isinstance(op, ops.Activation) or not all(n.op.elementwise for n in spelled.nodes):
+        return op
+    known = derivative(*_alone(op, x, node.output))
+    assert known is not None
+    left, right = (_of_infinite(graph) for graph in (known, spelled))
+    return op if np.array_equal(left, right) else replace(op, spelled=spelled)
+
+
+def _of_infinite(graph: Graph) -> np.ndarray:
+    """Return where an infinite cotangent is cut off (0), becomes NaN (1) or stays infinite (2), at POINTS."""
+    with np.errstate(all="ignore"):
+        made = evaluate(graph, [POINTS, np.full(POINTS.shape, np.inf)], float_dtype=np.float64)[0]["dx"]
+    return np.where(np.isnan(made), 1, np.where(made == 0, 0, 2))
+
+
+def derivative(nodes: list[Node], x: Value, y: Value, numbers: dict[Value, float]) -> Graph | None:
+    """Return x at POINTS and a cotangent of y, "dy", to that of x, "dx", by the ops' own derivatives; None for none.
+
+    It is exact where dy is infinite.
+    """
     b = Builder()
     bound: dict[Value, Value] = {x: b.input("x", TensorType(POINTS.shape))}
     bound |= {v: b.constant(np.asarray(number, v.dtype)) for v, number in numbers.items()}
     for node in nodes:
         bound[node.output] = b(node.op, *(bound[v] for v in node.inputs))
-    total = b(ops.Sum((0,)), bound[y])
+    dy = b.input("dy", bound[y].type)
     try:
-        graph, gradients = differentiate(b.graph, total, [bound[x]])
+        graph, found = pull_back(b.graph, {bound[y]: dy}, [bound[x]], infinite=True)
     except UnsupportedError:
         return None
-    if bound[x] not in gradients:
+    if bound[x] not in found:
         return None
-    graph.outputs = {"slope": gradients[bound[x]]}
-    return evaluate(graph, [POINTS], float_dtype=np.float64)[0]["slope"]
+    graph.outputs = {"dx": found[bound[x]]}
+    return eliminate_dead_code(graph)
+
+
+def slope(nodes: list[Node], x: Value, y: Value, numbers: dict[Value, float]) -> np.ndarray | None:
+    """Return the derivative of y by x at POINTS, by the ops' own derivatives; None where one has none."""
+    graph = derivative(nodes, x, y, numbers)
+    if graph is None:
+        return None
+    return evaluate(graph, [POINTS, np.ones(POINTS.shape)], float_dtype=np.float64)[0]["dx"]

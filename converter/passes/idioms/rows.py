@@ -206,7 +206,7 @@ def picked(b: Rewriter, node: Node) -> Value | None:
     for x, chosen in (made.inputs, made.inputs[::-1]):
         rows = b.producer(chosen, ops.OneHot)
         if rows and len(x.shape) == len(chosen.shape) and x.shape[-1] == chosen.shape[-1]:
-            return b.reshape(b(ops.Pick(), x, rows.inputs[0]), node.output.shape)
+            return b.reshape(b(ops.Pick(isinstance(made.op, ops.Chosen)), x, rows.inputs[0]), node.output.shape)
     return None
 
 

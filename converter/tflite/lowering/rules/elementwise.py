@@ -22,7 +22,8 @@ lowers = LoweringRules()
 
 #: Ops that have a builtin of the same meaning.
 SAME_MEANING: dict[type[Op], Op] = {
-    ops.Add: tfl.Add(), ops.Sub: tfl.Sub(), ops.Mul: tfl.Mul(), ops.Div: tfl.Div(), ops.Pow: tfl.Pow(),
+    ops.Add: tfl.Add(), ops.Sub: tfl.Sub(), ops.Mul: tfl.Mul(), ops.Chosen: tfl.Mul(),
+    ops.Div: tfl.Div(), ops.Pow: tfl.Pow(),
     ops.Maximum: tfl.Maximum(), ops.Minimum: tfl.Minimum(), ops.SquaredDifference: tfl.SquaredDifference(),
     ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Log: tfl.Log(), ops.Sqrt: tfl.Sqrt(),
     ops.Sin: tfl.Sin(), ops.Cos: tfl.Cos(), ops.Abs: tfl.Abs(), ops.Sign: tfl.Sign(),

@@ -50,7 +50,7 @@ def max_pool_grad(c: Lowering, op: ops.MaxPoolGrad, x: Value, y: Value, dy: Valu
     places: dict[tuple[int, int], Value] = {}  # by its place in a cell of strides: the cotangent of each cell
     left = dy
     for i, j in np.ndindex(*op.window):
-        taken, left = _take(c, tap(c, padded, _windowed(op), (high, wide), i, j), y, left)
+        taken, left = _take(c, op, tap(c, padded, _windowed(op), (high, wide), i, j), y, left)
         above, before = i // sh, j // sw
         around = ((0, 0), (above, rows - above - high), (before, columns - before - wide), (0, 0))
         taken = c(tfl.Pad(around), taken) if any(map(any, around)) else taken
@@ -63,8 +63,11 @@ def max_pool_grad(c: Lowering, op: ops.MaxPoolGrad, x: Value, y: Value, dy: Valu
     return crop(c, c.reshape(cells, (batch, rows * sh, columns * sw, channels)), op.padding, x.shape[1:3])
 
 
-def _take(c: Lowering, candidate: Value, y: Value, left: Value) -> tuple[Value, Value]:
+def _take(c: Lowering, op: ops.MaxPoolGrad, candidate: Value, y: Value, left: Value) -> tuple[Value, Value]:
     """The cotangent that this candidate gets, and what is left for those after it."""
+    if op.selects:
+        largest = c(tfl.Equal(), candidate, y)
+        return c(tfl.SelectV2(), largest, left, 0.0), c(tfl.SelectV2(), largest, 0.0, left)
     lower = c(tfl.Mul("RELU_N1_TO_1"), c(tfl.Sub(), y, candidate), HUGE)
     passed_on = c(tfl.Mul(), left, lower)
     return c(tfl.Sub(), left, passed_on), passed_on
@@ -82,7 +85,7 @@ def _disjoint(c: Lowering, op: ops.MaxPoolGrad, x: Value, padded: Value, y: Valu
         grads = []
         for j in range(kw):
             candidate = c(tfl.Slice((0, i, 0, j * channels), flat_y.shape), rows)
-            taken, left = _take(c, candidate, flat_y, left)
+            taken, left = _take(c, op, candidate, flat_y, left)
             grads.append(taken)
         lines.append(c(tfl.Concatenation(3), *grads) if kw > 1 else grads[0])
     full = c(tfl.Concatenation(1), *lines) if kh > 1 else lines[0]

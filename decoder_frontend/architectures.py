@@ -164,12 +164,11 @@ _GEMMA2 = {name: value for name, value in _GEMMA.items() if name != "hidden_act"
     "attn_logit_softcapping": 50.0,
     "final_logit_softcapping": 30.0,
 }
-_GEMMA3 = _GEMMA2 | {
+_GEMMA3 = {name: value for name, value in _GEMMA2.items() if name != "attn_logit_softcapping"} | {
     "vocab_size": 262208,
     "max_position_embeddings": 131072,
     "rope_theta": 1e6,
     "rope_local_base_freq": 1e4,
-    "attn_logit_softcapping": None,
     "final_logit_softcapping": None,
     "sliding_window_pattern": 6,
 }

@@ -44,6 +44,16 @@ _HARMLESS = (
     "min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_scores "
     "repetition_penalty temperature top_k top_p typical_p"
 )
+#: Entries of a model of texts and images beside its text part.
+_OF_IMAGES = (
+    "text_config",
+    "vision_config",
+    "mm_tokens_per_image",
+    "boi_token_index",
+    "eoi_token_index",
+    "image_token_index",
+    "tie_word_embeddings",
+)
 #: Entries with the values by which nothing is computed that is not computed anyway.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "use_bidirectional_attention": (False,),
@@ -82,10 +92,11 @@ def configuration_of(config: Any, place: Path) -> tuple[Configuration, Mapping[s
         UsageError: the architecture is not known, an entry is missing or damaged, or asks for what is not computed.
     """
     kind = config.get("model_type") if isinstance(config, dict) else None
-    outer: dict[str, Any] = {}
     if kind == "gemma3" and isinstance(config.get("text_config"), dict):
         outer, config = config, {"model_type": "gemma3_text"} | config["text_config"]
+        Keys(outer, place).refuse_others((*_HARMLESS.split(), *_OF_IMAGES))
         config |= {key: outer[key] for key in ("tie_word_embeddings",) if key in outer}
+        config["final_logit_softcapping"] = None  # which transformers does not compute in a model of images
         kind = config["model_type"]
     row = BY_MODEL_TYPE.get(kind) if isinstance(kind, str) else None
     if row is None:

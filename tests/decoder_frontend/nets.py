@@ -91,7 +91,7 @@ def drawn(kind: str, rng: np.random.Generator) -> dict[str, Any]:
         config["attn_logit_softcapping"] = one(None, 2.0, 50.0)
         config["final_logit_softcapping"] = one(None, 3.0, 30.0)
         if kind == "gemma3_text":
-            config["attn_logit_softcapping"] = None  # the eager form alone would compute it
+            config["attn_logit_softcapping"] = None  # which transformers does not read there
     config |= _rotations(kind, head_width, one)
     for key, value in list(config.items()):
         absent = ABSENT.get(key, "")

@@ -85,6 +85,7 @@ def test_any_value_of_any_key_is_read_or_refused(tmp_path: Path) -> None:
 
 ASKED_FOR: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3_text_0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
+    ("gemma3_text_0", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping 30"),
     ("gemma_0", {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
     ("llama_0", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping 30"),
     ("llama_0", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),

@@ -99,9 +99,14 @@ def _check_order(function: Callable[..., Any], name: str) -> None:
 def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
     """Return what a person says of the targets, a type or a dict or tuple of them, for a batch.
 
+    A type has a shape and a dtype: a `jax.ShapeDtypeStruct`, or an array of NumPy, JAX or PyTorch.
+
     Raises:
-        UsageError: it says no type, or one without a batch axis.
+        UsageError: it says no type, one without a batch axis, or one of an element type that programs do not have.
     """
+    from jax_frontend.dtypes import ir_dtype
+    from jax_frontend.unsupported import NotImportable
+
     if isinstance(targets, Mapping):
         return {name: target_types(kind, batch) for name, kind in targets.items()}
     if isinstance(targets, list | tuple):
@@ -116,4 +121,10 @@ def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
             f"{str(targets.dtype)!r}) is one number for each example",
             page="losses",
         )
-    return TensorType((*batch, *targets.shape[1:]), targets.dtype)
+    try:
+        dtype = ir_dtype(str(targets.dtype).removeprefix("torch."))
+    except NotImportable:
+        raise UsageError(
+            f"y= describes y: a program takes float32, int32 or bool, and it is {targets.dtype}", page="losses"
+        ) from None
+    return TensorType((*batch, *targets.shape[1:]), dtype)

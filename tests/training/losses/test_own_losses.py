@@ -88,3 +88,19 @@ def test_what_y_is_has_to_be_said() -> None:
         )
     assert any("y as float32[4]" in note for note in raised.value.__notes__)
     assert converter.build(MODEL, loss=labelled, y=jax.ShapeDtypeStruct((1,), "int32"), batch=4)
+
+
+@pytest.mark.parametrize("y", [np.zeros(1, np.int64), np.zeros(1, np.uint8), jnp.zeros(1, "int32"), "torch"])
+def test_arrays_say_what_y_is(y: Any) -> None:
+    if isinstance(y, str):
+        y = pytest.importorskip("torch").zeros(1, dtype=pytest.importorskip("torch").int64)
+    program = converter.build(MODEL, loss=labelled, y=y, batch=4)
+    labels = np.arange(4, dtype=np.int32) % 3
+    with converter.runtime.TrainingSession(program.data) as session:
+        expected = np.mean([labelled(jnp.asarray(row[None]), labels[i : i + 1]) for i, row in enumerate(X @ W)])
+        np.testing.assert_allclose(session.evaluate(X, labels)["loss"], expected, rtol=1e-5)
+
+
+def test_complex_targets_are_refused() -> None:
+    with pytest.raises(UsageError, match="float32, int32 or bool, and it is complex64"):
+        converter.build(MODEL, loss=labelled, y=np.zeros(1, np.complex64), batch=4)

@@ -80,8 +80,8 @@ learns(pocketune.build(nnx.Linear(6, 3, rngs=nnx.Rngs(0)), inputs=shape, loss=lo
 dense = linen.Dense(3)
 model = pocketune.Model(dense.apply, dense.init(jax.random.key(0), x), inputs=shape)
 learns(pocketune.build(model, loss=loss, batch=4), x, y)
-call = pocketune.function(jnp.tanh, [jax.ShapeDtypeStruct((4, 6), "float32")])
-np.testing.assert_allclose(call.run(x), np.tanh(x), rtol=1e-5)
+call = pocketune.function(jnp.tanh, x)
+np.testing.assert_allclose(call.run(x)[0], np.tanh(x), rtol=1e-5)
 """,
     "PyTorch": """
 import torch

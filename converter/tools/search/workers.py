@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import lru_cache
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from converter.support.errors import DeviceError
@@ -68,7 +69,8 @@ class Processes:
         self._pickled, self._count = _pickled(function), count
         self._pool: ProcessPoolExecutor | None = None
         self._spawn = multiprocessing.get_context("spawn")
-        self._leave = self._spawn.Event()
+        #: Workers hold the other end: when this one is closed, or its process is gone, they end.
+        self._lifeline: Connection | None = None
 
     def each(self, jobs: Sequence[Evaluation], is_over: IsOver = never) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
@@ -99,13 +101,15 @@ class Processes:
         """See `Workers`."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-            self._leave.set()
             self._pool = None
+        if self._lifeline is not None:
+            self._lifeline.close()
+            self._lifeline = None
 
     def _open(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._leave.clear()
-            given = (self._pickled, self._leave)
+            end, self._lifeline = self._spawn.Pipe(duplex=False)
+            given = (self._pickled, end)
             self._pool = ProcessPoolExecutor(self._count, self._spawn, initializer=_begin, initargs=given)
         return self._pool
 
@@ -154,27 +158,22 @@ def _pickled(function: Function) -> bytes:
 _function: Function | None = None
 
 
-def _begin(pickled: bytes, leave: Event) -> None:
+def _begin(pickled: bytes, lifeline: Connection) -> None:
     """In a new process: takes the function, and ends with the process that wanted it, or when it is let go."""
     global _function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the search, which ends with what it knows
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    threading.Thread(target=_end_when, args=(leave,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     _function = _loaded(pickled)
 
 
-def _end_with(parent: Any) -> None:
-    """A process that was killed cannot end its workers, which would wait for jobs for ever."""
-    parent.join()
+def _end_with(lifeline: Connection) -> None:
+    """End at once where the other end is closed: what still runs is of no use, and would wait for jobs for ever.
+
+    No lock is shared for that: a worker that died with one would hold up the search.
+    """
+    with suppress(OSError):
+        lifeline.poll(None)
     os._exit(1)
-
-
-def _end_when(leave: Event) -> None:
-    """What runs when a search is over is of no use any more, and may take minutes."""
-    leave.wait()
-    os._exit(0)
 
 
 def _do(job: Evaluation) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,4 +21,13 @@ class Mortal:
         if self._always or not self._mark.exists():
             self._mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        return {"of": job.update}
+
+
+class Slow:
+    """A job whose scheme is `for ever` takes ten minutes, others nothing."""
+
+    def __call__(self, job: Evaluation) -> dict[str, Any]:
+        if job.update == "for ever":
+            time.sleep(600)
         return {"of": job.update}

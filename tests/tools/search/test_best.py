@@ -14,7 +14,9 @@ import pytest
 
 from converter.tools.search.limit import TimeLimit
 from converter.tools.search.subject import Evaluation
+from converter.tools.search.workers import Processes
 from tests.tools.search.common import fake
+from tests.tools.search.mortal import Slow
 from tests.tools.search.run_fake import run
 from tests.tools.search.test_explore import found
 
@@ -89,3 +91,15 @@ def test_some_of_the_time_is_kept_to_judge_what_was_found(monkeypatch: pytest.Mo
     assert findings.cut
     assert findings.found.name in findings.held_out
     assert now <= 31
+
+
+def test_what_runs_when_it_is_over_is_left_and_others_begin_anew() -> None:
+    """Workers that were idle, and end by themselves, hold up nothing."""
+    workers = Processes(Slow(), 2)
+    for _ in range(2):
+        done: dict[int, Any] = {}
+        for number, what in workers.each([Evaluation("a"), Evaluation("for ever")], lambda: bool(done)):  # noqa: B023
+            done[number] = what
+        assert done == {0: {"of": "a"}}
+    assert len(dict(workers.each([Evaluation("b"), Evaluation("c")]))) == 2
+    workers.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import log
 
+import numpy as np
+
 from converter.ir import FLOAT32, Builder, Value, ops
 from converter.support.errors import UsageError
 
@@ -18,6 +20,8 @@ Axes = int | Sequence[int] | None
 _EPSILON = 1e-7
 #: The surprise at what Keras takes for impossible: minus the logarithm of that.
 SURPRISE = -log(_EPSILON)
+#: That at its opposite: 1 - 1e-7 is 1 - 2^-23 in float32.
+_SURPRISE_OF_OPPOSITE = 23 * log(2)
 #: What logits are below where a model masks them, with -inf or a large number. No other makes a loss of this size.
 MASKED = 1e6
 #: Under the root of a distance, whose slope would have no end at 0.
@@ -123,23 +127,23 @@ def cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
 
 
 def focal_cross_entropy(gamma: float = 2.0, alpha: float = 0.25, label_smoothing: float = 0.0) -> RowLoss:
-    """sum(alpha * (1 - p)^gamma * -y log p) (Lin et al., arXiv 1708.02002)."""
+    """sum(alpha * (1 - p)^gamma * -y log p) (Lin et al., arXiv 1708.02002), p clipped as in Keras, from logits too."""
 
     def emit(b: Builder, logits: Value, y: Value) -> Value:
         y = _smooth(b, y, label_smoothing, 1 / logits.shape[-1])
         missing = b(ops.Sub(), 1.0, b(ops.Softmax(), logits))
-        surprise = b(ops.Mul(), b(ops.Mul(), _log_softmax(b, logits), y), -alpha)
+        surprise = b(ops.Mul(), b(ops.Mul(), _clipped_surprise(b, logits), y), alpha)
         return b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), _power(b, missing, gamma), surprise))
 
     return emit
 
 
 def kl_divergence() -> RowLoss:
-    """sum(y log(y / p)); y is clipped as in Keras."""
+    """sum(y log(y / p)); y and p are clipped as in Keras."""
 
     def emit(b: Builder, logits: Value, y: Value) -> Value:
         y = b(ops.Minimum(), b(ops.Maximum(), y, _EPSILON), 1.0)
-        apart = b(ops.Sub(), b(ops.Log(), y), _log_softmax(b, logits))
+        apart = b(ops.Add(), b(ops.Log(), y), _clipped_surprise(b, logits))
         return b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), y, apart))
 
     return emit
@@ -151,13 +155,19 @@ def binary_cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
 
 
 def binary_focal_cross_entropy(gamma: float = 2.0, alpha: float | None = None, label_smoothing: float = 0.0) -> RowLoss:
-    """Binary cross entropy times (1 - p_t)^gamma, and alpha for y = 1, 1 - alpha for y = 0 where alpha is given."""
+    """Binary cross entropy times (1 - p_t)^gamma, and alpha for y = 1, 1 - alpha for y = 0 where alpha is given.
+
+    Its probabilities are clipped as in Keras, from logits too: the loss of what is sure of the opposite has no slope.
+    """
 
     def emit(b: Builder, logits: Value, y: Value) -> Value:
         y = _smooth(b, y, label_smoothing, 0.5)
         p = b(ops.Logistic(), logits)
         missing = b(ops.Sub(), b(ops.Add(), p, y), b(ops.Mul(), b(ops.Mul(), p, y), 2.0))  # 1 - yp - (1-y)(1-p)
-        loss = b(ops.Mul(), _power(b, missing, gamma), bounded(b, b(ops.BinaryCrossEntropy(), logits, y)))
+        yes, no = (b(ops.BinaryCrossEntropy(), logits, b.constant(np.full(logits.shape, k, "f"))) for k in (1, 0))
+        yes, no = b(ops.Minimum(), yes, SURPRISE), b(ops.Minimum(), no, _SURPRISE_OF_OPPOSITE)
+        entropy = b(ops.Add(), b(ops.Mul(), y, yes), b(ops.Mul(), b(ops.Sub(), 1.0, y), no))
+        loss = b(ops.Mul(), _power(b, missing, gamma), entropy)
         if alpha is None:
             return loss
         return b(ops.Mul(), loss, b(ops.Add(), b(ops.Mul(), y, 2 * alpha - 1), 1 - alpha))
@@ -365,6 +375,11 @@ def _softplus_of_negative(b: Builder, z: Value) -> Value:
 def bounded(b: Builder, loss: Value) -> Value:
     """Return what Keras' clipped probabilities give, without slope, for the endless loss of what a model masks."""
     return b(ops.Select(), b(ops.Greater(), loss, MASKED), b.constant(SURPRISE), loss)
+
+
+def _clipped_surprise(b: Builder, logits: Value) -> Value:
+    """Return minus the logarithm of the softmax, at most that of the least probability that Keras knows."""
+    return b(ops.Minimum(), b(ops.Neg(), b(ops.LogSoftmax(), logits)), SURPRISE)
 
 
 def _log_softmax(b: Builder, logits: Value) -> Value:

@@ -37,7 +37,7 @@ def check_object(model: Any) -> None:
             f"{model.__name__} is a class and no model: make one of it, {model.__name__}(...), and pass that",
             page="models",
         )
-    if isinstance(model, Mapping):
+    if isinstance(model, Mapping) and model and all(is_instance(value, "torch", "Tensor") for value in model.values()):
         raise UsageError(
             "a dict of weights, as state_dict() gives it, has no layers: pass the module itself, its weights loaded by "
             "module.load_state_dict(...)",

@@ -154,7 +154,9 @@ private class ManifestChecks(private val manifest: Manifest) {
             val longest = signatures.getValue(base)
             val rows = (signature.taking(Role.INPUT) + signature.taking(Role.TARGET)).map { it.shape.drop(1) }.toSet()
             val isShorter = rows == setOf(listOf(tokens)) && longest.tokens > tokens
-            if (!isShorter || signature != longest.ofTokens(tokens)) fail("signatures.$name: it is not $base for rows of $tokens tokens")
+            val expected = longest.ofTokens(tokens)
+            val isSame = signature.inputs == expected.inputs && signature.outputs == expected.outputs
+            if (!isShorter || !isSame) fail("signatures.$name: it is not $base for rows of $tokens tokens")
         }
     }
 

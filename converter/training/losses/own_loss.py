@@ -107,7 +107,7 @@ def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
     from jax_frontend.dtypes import ir_dtype
     from jax_frontend.unsupported import NotImportable
 
-    if isinstance(targets, Mapping):
+    if isinstance(targets, Mapping) and targets:
         return {name: target_types(kind, batch) for name, kind in targets.items()}
     if isinstance(targets, list | tuple):
         return tuple(target_types(kind, batch) for kind in targets)

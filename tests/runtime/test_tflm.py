@@ -19,6 +19,7 @@ import converter
 import jax_frontend
 from converter.ir import INT32, Builder, Graph, TensorType, evaluate
 from converter.program.file import read_program
+from converter.program.layers import Layers
 from converter.runtime.engines import engine
 from converter.runtime.engines.engine import Refusal
 from converter.runtime.engines.work import Task
@@ -300,3 +301,36 @@ def test_an_index_that_a_table_has_not_gives_nan_and_ends_nothing() -> None:
     (outcome,) = engine("tflm").run([Task(file(after), [("main", {"x": x, "i": i})])])
     assert not outcome.error
     np.testing.assert_array_equal(outcome.results[0]["y"], [[4, 5], [np.nan] * 2, [np.nan] * 2, [np.nan] * 2])
+
+
+@with_wheel
+@pytest.mark.parametrize(
+    ("net", "options"),
+    [
+        ("keyword", {"update": "head", "batch": 1}),
+        ("keyword", {"update": "full", "batch": 1, "optimizer": "adam"}),
+        ("mlp-gelu", {"update": "full", "batch": 4, "optimizer": optax.sgd(0.1, momentum=0.9)}),
+        ("recurrent", {"update": {"head/*": 1, "*": 0.5}, "batch": 2}),
+        ("attention", {"update": "full", "batch": 2, "optimizer": "lion"}),
+        ("autoencoder", {"update": "full", "batch": 1, "loss": "mse", "state": "split"}),
+    ],
+)
+def test_the_arena_is_as_large_as_predicted(net: str, options: Any, tmp_path: Path) -> None:
+    path, settings = tmp_path / "p.tflite", {"optimizer": "sgd", "signatures": ["train"], **options}
+    program = converter.build(NETS[net]().model(), target="tflm", check=False, **settings)
+    program.write(path)
+    entries = Layers(read_program(path)).entries
+    tasks = [Task(entry.part(range(len(entry.places)), list(entry.outputs))) for entry in entries]
+    used = [outcome.said["arena"] for outcome in engine("tflm").run(tasks)]
+    assert program.costs["arena_bytes"] == pytest.approx(max(used), rel=0.02)
+    assert program.costs["resident_bytes"] == program.costs["arena_bytes"] + program.costs["state_bytes"]
+
+
+def test_a_budget_chooses_the_rows_that_fit_into_ram() -> None:
+    options = {"target": "tflm", "optimizer": "sgd", "batch": 8, "signatures": ["train"], "check": False}
+    whole = converter.build(NETS["keyword"]().model(), **options)
+    fits = converter.build(NETS["keyword"]().model(), **options, memory_budget=whole.costs["resident_bytes"] - 1)
+    assert fits.costs["resident_bytes"] < whole.costs["resident_bytes"]
+    assert fits.manifest.micro_batch < 8
+    with pytest.raises(UsageError, match="at the least"):
+        converter.build(NETS["keyword"]().model(), **options, memory_budget=8000)

@@ -9,6 +9,7 @@ from converter.ir.described import is_uniform
 from converter.program.flatbuffer.buffers import parts_of
 from converter.program.manifest import at_length
 from converter.tflite import schedule
+from converter.tflite.costs.micro import micro_resident
 from converter.tflite.costs.step_cost import product_cost, step_cost, step_traffic
 from converter.tflite.lowering.state import AS_ARGUMENTS, with_variables
 from converter.tflite.targets import Target
@@ -66,7 +67,7 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
         state: `variables`, `stateless` or `split`.
 
     Returns:
-        `resident_bytes`, the sum of its parts:
+        `resident_bytes`, the sum of its parts, on a microcontroller those of `micro_resident`:
         `arena_bytes`: what runs of the signatures in `STEP` need: the runtime's arenas, and XNNPACK's workspace, which
         all signatures share. Other signatures take an arena when they are first called.
         `state_bytes`: trained tensors and slots of the optimizer.
@@ -76,12 +77,15 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
         `mapped_bytes`: the file, which the system may drop and share between processes; the rest is
         anonymous memory.
     """
+    parameters = {p.name: v for graph in signatures.values() for v, p in graph.parameters.items()}
+    kept = sum(v.type.nbytes for v in parameters.values())
+    if target.records:
+        step = [graph for name, graph in signatures.items() if at_length(name)[0] in STEP]
+        return micro_resident(step, kept, target, state)
     export = AS_ARGUMENTS.get(state, with_variables)
     in_order = schedule.keeps_order(signatures.values(), state)
     graphs = {name: schedule.resident(export(graph), target.lanes, in_order) for name, graph in signatures.items()}
     called = [graph for name, graph in graphs.items() if at_length(name)[0] in STEP]
-    parameters = {p.name: v for graph in signatures.values() for v, p in graph.parameters.items()}
-    kept = sum(v.type.nbytes for v in parameters.values())
     arena = sum(graph.arena for graph in called) + max(graph.workspace for graph in called)
     parts = {
         # Stateless, the state lies in the arena, as inputs.

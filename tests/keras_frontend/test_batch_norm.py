@@ -239,7 +239,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(UsageError, match="fixed or train"):
         converter.build(net(), batch=BATCH, batch_norm="batch")
     plain = Model(lambda w, x: x @ w, np.ones((3, 2), np.float32), [jax.ShapeDtypeStruct((1, 3), "float32")])
-    with pytest.raises(UsageError, match="none is seen in this model"):
+    with pytest.raises(UsageError, match="this model has none"):
         converter.build(plain, loss="mse", batch_norm="train")
 
 

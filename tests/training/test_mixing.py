@@ -229,7 +229,8 @@ X, Y = RNG.standard_normal((2 * BATCH, 3)).astype(np.float32), RNG.standard_norm
 
 def test_short_batches_are_refused_and_whole_ones_are_right() -> None:
     program = converter.build(model(centered), loss="mse", optimizer=optax.sgd(0.1), batch=BATCH)
-    assert [(note.status, "center" in note.subject) for note in program.notes] == [("whole batches", True)]
+    said = [(note.status, "center" in note.subject) for note in program.notes]
+    assert said == [("whole batches", True), ("takes 4 rows", False)]
     with TrainingSession(program.data) as session:
         refused: list[Callable[[], Any]] = [
             lambda: session.train(X[:3], Y[:3]),

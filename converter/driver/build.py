@@ -208,7 +208,7 @@ def _of_several_rows(imported: Import, request: Request, source: Source) -> dict
         return {}
     try:
         return {ENOUGH_ROWS: imported(ENOUGH_ROWS).graph}
-    except (UnsupportedError, UsageError):
+    except Exception:  # the model's own code may raise anything for rows that it is not for, as stateful layers do
         return {}
 
 

@@ -38,8 +38,14 @@ def test_it_teaches_a_glossary_and_asks(tmp_path: Path) -> None:
     assert "is built already" in again.stderr
 
 
-def test_a_glossary_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_and_a_glossary_that_is_none_are_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("zo ab\n")
-    done = run(tmp_path, "--glossary", str(tmp_path / "words.txt"), "--out", str(tmp_path / "out"))
+    asked = ["--glossary", str(tmp_path / "words.txt"), "--out", str(tmp_path / "out")]
+    done = run(tmp_path, *asked)
+    assert done.returncode != 0
+    assert f"there is no file {tmp_path / 'small.gguf'}" in done.stderr
+    written.write_small_model(tmp_path / "small.gguf")
+    done = run(tmp_path, *asked)
     assert done.returncode != 0
     assert "line 1: expected WORD: MEANING" in done.stderr
+    assert not (tmp_path / "out").exists()

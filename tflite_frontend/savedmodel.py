@@ -37,8 +37,8 @@ def is_saved_model(path: Any) -> bool:
 
 def is_of_tensorflow(model: Any) -> bool:
     """Return whether something is a live model that TensorFlow writes: a tf.Module, or a Keras model on TensorFlow."""
-    tensorflow = loaded("tensorflow")
-    return tensorflow is not None and isinstance(model, tensorflow.__internal__.tracking.AutoTrackable)
+    internal = getattr(loaded("tensorflow"), "__internal__", None)  # another package of this name has none
+    return internal is not None and isinstance(model, internal.tracking.AutoTrackable)
 
 
 def saved(model: Any) -> Path:

@@ -32,7 +32,7 @@ from converter.training.batch_dependence import mixing_notes
 from converter.training.batch_norm import batch_norm_notes
 from converter.training.constraints import constraint_notes
 from converter.training.dropout import dropout_notes, dropouts
-from converter.training.schemes.heads import kept_head_notes
+from converter.training.schemes.heads import kept_head_notes, without_adapter_notes
 
 
 def resolve_scheme(c: Compilation) -> Compilation:
@@ -59,13 +59,15 @@ def schedule(c: Compilation) -> Compilation:
 
 def say(c: Compilation) -> Compilation:
     """Collect what the person is to know."""
+    reasons = {row.parameter: row.why for row in c.resolved}
     notes = [
         *c.notes,
         *batch_norm_notes(c.source.batch_norms, c.by_batch, c.options.batch_norm == "fixed"),
         *constraint_notes(c.source.constraints, c.model.weights()),
         *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),
         *([augmentation_note(c.options.augment)] if c.augmentation is not None else []),
-        *kept_head_notes({row.parameter: row.why for row in c.resolved}),
+        *kept_head_notes(reasons),
+        *without_adapter_notes(reasons),
         *mixing_notes(c.mixing),
         *raised_notes(raised(c.scored, c.target)),
         *([Note(f"target {c.target.name}", "as compiled", c.target.advice)] if c.target.advice else []),

@@ -118,6 +118,14 @@ def _pick(n: Numbers, kind: type[Op]) -> Application:
     return Application(ops.Pick(), [n.floats(*shape), n.whole_numbers(*shape[:-1], low=-1, high=5)])
 
 
+@applies(ops.Chosen)
+def _chosen(n: Numbers, kind: type[Op]) -> Application:
+    shape, place = n.shape(1, 4), n.whole(0, 1)
+    operands = [n.floats(*shape), n.floats(*shape)]
+    operands[place] = np.asarray(n.bools(*shape) * n.whole(1, 3), np.float32)
+    return Application(ops.Chosen(mask=place), operands, constants={place: None})
+
+
 @applies(ops.MatMul)
 def _matmul(n: Numbers, kind: type[Op]) -> Application:
     m, k, c = (n.whole(1, 5) for _ in range(3))

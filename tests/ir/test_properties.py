@@ -26,7 +26,7 @@ from tests.tflite.stock import file, run
 
 #: What classes of ops are derived from, without a meaning of its own.
 BASES = {Unary, Binary, Comparison, OverLastAxis}
-BASES |= {ops.Layer, ops.Mark, ops.Movement, ops.Reduction, ops.Windowed, ops.Pool, ops.Segment}
+BASES |= {ops.Activation, ops.Layer, ops.Mark, ops.Movement, ops.Reduction, ops.Windowed, ops.Pool, ops.Segment}
 #: What stands for something else until a step is made, or weights are rounded: there is no kernel for it.
 PLACEHOLDERS = {ops.CallKey, ops.Foreign, ops.InTraining, ops.RandomBits, ops.SquaredNorms, ops.Stored}
 LITERT = target("litert-2")

@@ -17,7 +17,16 @@ from converter.support.errors import NumericError
 
 #: More than a vector of the kernels, and a remainder.
 VALUES = np.array([np.nan, np.inf, -np.inf, 0, 1, -1, 30, -200, 3] * 3 + [np.nan], np.float32)
-FUNCTIONS: list[Callable[[Any], Any]] = [jnp.exp, jax.nn.softplus, jax.nn.relu, jax.nn.sigmoid, jnp.tanh, jax.nn.gelu]
+FUNCTIONS: list[Callable[[Any], Any]] = [
+    jnp.exp,
+    jnp.log,
+    jnp.log2,
+    jax.nn.softplus,
+    jax.nn.relu,
+    jax.nn.sigmoid,
+    jnp.tanh,
+    jax.nn.gelu,
+]
 
 
 def test_functions_of_what_is_not_finite_equal_jax() -> None:

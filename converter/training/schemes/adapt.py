@@ -16,7 +16,7 @@ from converter.support.errors import UnsupportedError
 from converter.training.schemes.channels import Channels, problem
 from converter.training.schemes.dora import MAGNITUDE, gains, with_gains
 from converter.training.schemes.dora import problem as problem_of_dora
-from converter.training.schemes.lora import Contraction, LoRA, find_place
+from converter.training.schemes.lora import Contraction, LoRA, Use, find_place
 from converter.training.schemes.scheme import SchemeRow
 
 #: What the two factors of a weight are called, behind its name.
@@ -108,7 +108,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
             return _with_chosen(b, node, adapter, place, first, second)
         result = b(node.op, *node.inputs)
         if (magnitude := magnitudes.get(adapter.weight)) is not None:
-            operand, _ = place.uses[node.outputs[0]]
+            operand = place.uses[node.outputs[0]].operand
             if adapter.weight not in found:
                 found[adapter.weight] = gains(b, node, operand, adapter.scale, first, second, magnitude)
             result, second = with_gains(b, result, second, found[adapter.weight], operand)
@@ -168,43 +168,74 @@ def _add(graph: Graph, parameter: Parameter) -> Value:
 
 def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, first: Value, second: Value) -> Value:
     """Return what A B adds to the result of a contraction."""
-    operand, transposed = place.uses[node.outputs[0]]
-    x = node.inputs[1 - operand]
+    use = place.uses[node.outputs[0]]
+    x = node.inputs[1 - use.operand]
     if adapter.dropout:
         x = b(ops.Dropout(adapter.dropout, label="LoRA dropout", key=adapter.number), x)
+    x = _times_inputs(b, node, use, x)
 
     def scaled(value: Value) -> Value:
         return value if adapter.scale == 1 else b(ops.Mul(), value, adapter.scale)
 
-    match node.op:
-        case ops.MatMul(adj_x=adj_x) if operand == 1 and not transposed:
-            return b(ops.MatMul(), scaled(b(ops.MatMul(adj_x), x, first)), second)
-        case ops.MatMul(adj_x=adj_x) if operand == 1:
-            return b(ops.MatMul(adj_y=True), scaled(b(ops.MatMul(adj_x, True), x, second)), first)
-        case ops.MatMul(adj_y=adj_y) if transposed:
-            return b(ops.MatMul(True), second, scaled(b(ops.MatMul(True, adj_y), first, x)))
-        case ops.MatMul(adj_y=adj_y):
-            return b(ops.MatMul(), first, scaled(b(ops.MatMul(False, adj_y), second, x)))
-    inner = b(node.op, x, b.transpose(first, (3, 0, 1, 2)))
-    outputs, rank = second.shape[1], second.shape[0]
-    return b(ops.Conv2D(), scaled(inner), b.reshape(b.transpose(second, (1, 0)), (outputs, 1, 1, rank)))
+    def product() -> Value:
+        match node.op:
+            case ops.MatMul(adj_x=adj_x) if use.operand == 1 and not use.transposed:
+                return b(ops.MatMul(), scaled(b(ops.MatMul(adj_x), x, first)), second)
+            case ops.MatMul(adj_x=adj_x) if use.operand == 1:
+                return b(ops.MatMul(adj_y=True), scaled(b(ops.MatMul(adj_x, True), x, second)), first)
+            case ops.MatMul(adj_y=adj_y) if use.transposed:
+                return b(ops.MatMul(True), second, scaled(b(ops.MatMul(True, adj_y), first, x)))
+            case ops.MatMul(adj_y=adj_y):
+                return b(ops.MatMul(), first, scaled(b(ops.MatMul(False, adj_y), second, x)))
+        inner = b(node.op, x, b.transpose(first, (3, 0, 1, 2)))
+        outputs, rank = second.shape[1], second.shape[0]
+        return b(ops.Conv2D(), scaled(inner), b.reshape(b.transpose(second, (1, 0)), (outputs, 1, 1, rank)))
+
+    return _times_outputs(b, use, product())
+
+
+def _times_inputs(b: Rewriter, node: Node, use: Use, x: Value) -> Value:
+    """Return the other operand of a contraction times the factor of the weight's inputs, if it has one."""
+    if use.scale is None or not use.scales_inputs:
+        return x
+    return b(ops.Mul(), x, _along(b, b.current(use.scale), last=_channels_are_last(node, use.operand)))
+
+
+def _times_outputs(b: Rewriter, use: Use, y: Value) -> Value:
+    """Return what an adapter adds times the factor of the weight's outputs, if it has one."""
+    if use.scale is None or use.scales_inputs:
+        return y
+    return b(ops.Mul(), y, _along(b, b.current(use.scale), last=use.operand == 1))
+
+
+def _along(b: Rewriter, scale: Value, last: bool) -> Value:
+    """Return one number, or one for each place along the last axis or the one before it, that broadcasts so."""
+    return b.reshape(scale, (scale.type.size,) if last else (scale.type.size, 1))
+
+
+def _channels_are_last(node: Node, operand: int) -> bool:
+    """Return whether a contraction reads its other operand along the last axis; else along the one before."""
+    if not isinstance(node.op, ops.MatMul):
+        return True
+    return not node.op.adj_x if operand == 1 else node.op.adj_y
 
 
 def _with_chosen(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, choice: Value, change: Value) -> Value:
     """Return a contraction with D added to the chosen channels of its weight."""
-    operand, _ = place.uses[node.outputs[0]]
+    use = place.uses[node.outputs[0]]
+    operand = use.operand
     read, weight = node.inputs[1 - operand], node.inputs[operand]
-    rank = len(read.shape)
-    if isinstance(node.op, ops.MatMul):
-        adjoint = node.op.adj_x if operand == 1 else not node.op.adj_y
-        axis = rank - 2 if adjoint else rank - 1
-    else:
-        axis = rank - 1
+    axis = len(read.shape) - (1 if _channels_are_last(node, operand) else 2)
     x = b(ops.Probe(adapter.weight, axis), read)
-    picked = b(ops.Gather(axis, distinct=True), x, choice)
-    match node.op:
-        case ops.MatMul(adj_x=adj_x) if operand == 1:
-            return b(ops.Add(), b(node.op, x, weight), b(ops.MatMul(adj_x), picked, change))
-        case ops.MatMul(adj_y=adj_y):
-            return b(ops.Add(), b(node.op, weight, x), b(ops.MatMul(True, adj_y), change, picked))
-    return b(ops.Add(), b(node.op, x, weight), b(node.op, picked, b.transpose(change, (3, 0, 1, 2))))
+    picked = b(ops.Gather(axis, distinct=True), _times_inputs(b, node, use, x), choice)
+
+    def product() -> Value:
+        match node.op:
+            case ops.MatMul(adj_x=adj_x) if operand == 1:
+                return b(ops.MatMul(adj_x), picked, change)
+            case ops.MatMul(adj_y=adj_y):
+                return b(ops.MatMul(True, adj_y), change, picked)
+        return b(node.op, picked, b.transpose(change, (3, 0, 1, 2)))
+
+    whole = b(node.op, *((x, weight) if operand == 1 else (weight, x)))
+    return b(ops.Add(), whole, _times_outputs(b, use, product()))

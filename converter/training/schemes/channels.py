@@ -38,6 +38,6 @@ class Channels:
 
 def problem(place: Contraction) -> str | None:
     """Return why input channels of a weight cannot be chosen, if so: wherever it is met they must be the same."""
-    if all(transposed != (operand == 1) for operand, transposed in place.uses.values()):
+    if all(use.transposed != (use.operand == 1) for use in place.uses.values()):
         return None
     return "met both ways round: its input channels are the outputs of another use"

@@ -20,6 +20,8 @@ def problem(place: Contraction) -> str | None:
     """Return why columns of a weight have no lengths of their own, if so."""
     if len(place.b) > 2:
         return "several matrices in one, of which DoRA has no form"
+    if any(use.scale is not None for use in place.uses.values()):
+        return "multiplied by other numbers before it is used, of which DoRA has no form"
     if met_both_ways(place) is not None:
         return "met both ways round: its columns are the rows of another use"
     return None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from converter.support.notes import Note
 from converter.training.schemes.channels import Channels
+from converter.training.schemes.dora import problem as problem_of_dora
 from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member
 
@@ -50,11 +51,30 @@ def without_words(granted: Granted, everything: list[Member]) -> Granted:
     return {**granted, **{m.name: kept for m in everything if scores_words(m, everything)}}
 
 
+def without_adapter(kernels: list[Member], lora: LoRA, any_rank: bool = False) -> dict[str, tuple[float, str]]:
+    """Return the kernels that have no such adapter, or, unless `any_rank`, one as large as half of them, and why."""
+    reasons: dict[str, str | None] = {}
+    for member in kernels:
+        if not isinstance(member.place, Contraction):
+            reasons[member.name] = member.place
+        elif not any_rank and lora.rank > member.place.largest_rank // 2:
+            reasons[member.name] = f"one of rank {lora.rank} has more than half of its numbers"
+        else:
+            reasons[member.name] = problem_of_dora(member.place) if lora.dora else None
+    return {name: (0.0, f"{_NO_ADAPTER}{why}") for name, why in reasons.items() if why is not None}
+
+
+def without_adapter_notes(reasons: Mapping[str, str]) -> list[Note]:
+    """Return what to say of kernels that a scheme has no adapter for; from reasons by parameter."""
+    return [Note(name, "frozen", why) for name, why in reasons.items() if why.startswith(_NO_ADAPTER)]
+
+
 def kept_head_notes(reasons: Mapping[str, str]) -> list[Note]:
     """Return what to say of heads that a scheme leaves out, though it trains heads; from reasons by parameter."""
     return [Note(name, "frozen", _KEPT) for name, why in reasons.items() if why == _KEPT]
 
 
+_NO_ADAPTER = "it has no adapter: "
 #: Why a head that is as large as the embedding does not train.
 _KEPT = (
     "logits of the embedding's words: much of the model, kept as PEFT keeps it; a rule of its name in update trains "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from numbers import Real
 from typing import Any
@@ -79,19 +79,37 @@ class LoRA:
 
 
 @dataclass(frozen=True)
+class Use:
+    """How one contraction reads a weight.
+
+    Attributes:
+        operand: which operand of it the weight is.
+        transposed: whether it is met transposed.
+        scale: what the weight is multiplied by before, one number or one a channel: a factor of the model, or a batch
+            norm, that was folded into it. None: nothing.
+        scales_inputs: whether those are its input channels; else its outputs.
+    """
+
+    operand: int
+    transposed: bool
+    scale: Value | None = None
+    scales_inputs: bool = False
+
+
+@dataclass(frozen=True)
 class Contraction:
     """Where a weight is multiplied, and what its factors look like.
 
     Attributes:
         view: from the weight as the model has it to the layout of A B: [..., inputs, outputs], a filter's HWIO.
         a, b: shapes of the factors at rank 1, which is the last axis of A and the last but one of B.
-        uses: for each contraction, by its result, which operand the weight is and whether it is met transposed.
+        uses: how each contraction reads it, by its result.
     """
 
     view: View
     a: tuple[int, ...]
     b: tuple[int, ...]
-    uses: dict[Value, tuple[int, bool]] = field(default_factory=dict)
+    uses: dict[Value, Use] = field(default_factory=dict)
 
     @property
     def largest_rank(self) -> int:
@@ -108,51 +126,90 @@ class Contraction:
 def find_place(weight: Value, readers: dict[Value, list[Node]]) -> Contraction | str:
     """Return where a weight is multiplied with something, or why an adapter cannot do the same."""
     found: Contraction | None = None
-    for node, read, steps in _uses(weight, readers, ()):
-        place = _place(node, read, steps)
+    for node, read, steps, scale in _uses(weight, readers, (), None):
+        place = _place(node, read, steps, scale)
         if isinstance(place, str):
             return place
         if found is None:
             found = place
             continue
-        ((result, (operand, transposed)),) = place.uses.items()
+        ((result, use),) = place.uses.items()
         if _swapped(place.view, len(place.b)) == found.view:
-            place, transposed = found, not transposed
+            place, use = found, replace(use, transposed=not use.transposed)
         if place.view != found.view or result in found.uses:
             return f"used {len(readers[weight])} times, in different forms"
-        found.uses[result] = operand, transposed
+        found.uses[result] = use
     return found or "read by nothing"
 
 
-def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple) -> Iterator[tuple[Node, Value, tuple]]:
-    """Yield the nodes that read a weight behind changes of its layout, which are steps of a view."""
+@dataclass(frozen=True)
+class Factor:
+    """What a weight is multiplied by, and the axis along which that varies: none where it is one number."""
+
+    value: Value
+    axis: int | None
+
+
+#: A weight as it is read: by what node, as what value, behind what steps of a view, and times what.
+_Read = tuple[Node, Value, tuple, Factor | None]
+
+
+def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple, scale: Factor | None) -> Iterator[_Read]:
+    """Yield the nodes that read a weight behind changes of its layout, and behind a factor of its channels."""
     for node in readers.get(value, []):
         match node.op:
             case ops.Transpose(perm=perm):
-                yield from _uses(node.output, readers, (*steps, ("transpose", perm)))
-            case ops.Reshape(shape=shape):
-                yield from _uses(node.output, readers, (*steps, ("reshape", shape)))
+                moved = scale and replace(scale, axis=None if scale.axis is None else perm.index(scale.axis))
+                yield from _uses(node.output, readers, (*steps, ("transpose", perm)), moved)
+            case ops.Reshape(shape=shape) if scale is None or scale.axis is None:
+                yield from _uses(node.output, readers, (*steps, ("reshape", shape)), scale)
+            case _ if scale is None and (factor := factor_of(node, value)) is not None:
+                yield from _uses(node.output, readers, steps, factor)
             case _:
-                yield node, value, steps
+                yield node, value, steps, scale
 
 
-def _place(node: Node, read: Value, steps: tuple) -> Contraction | str:
+def factor_of(node: Node, weight: Value) -> Factor | None:
+    """Return what a weight is multiplied by, where that is one number, or one for each place along an axis."""
+    if not isinstance(node.op, ops.Mul) or node.inputs.count(weight) != 1 or node.output.shape != weight.shape:
+        return None
+    other = node.inputs[1 - node.inputs.index(weight)]
+    axes = [len(weight.shape) - len(other.shape) + i for i, size in enumerate(other.shape) if size > 1]
+    return Factor(other, axes[0] if axes else None) if len(axes) < 2 else None
+
+
+def _place(node: Node, read: Value, steps: tuple, scale: Factor | None) -> Contraction | str:
     """Return what one use of a weight asks of its factors."""
     operand = node.inputs.index(read)
     if node.inputs.count(read) > 1:
         return "multiplied with itself"
     if isinstance(node.op, ops.Conv2D) and operand == 1:
         outputs, *kernel, inputs = read.shape
+        use = _scaled(Use(1, False), scale, (3, 0))
+        if isinstance(use, str):
+            return use
         view = View((*steps, ("transpose", (1, 2, 3, 0))))
-        return Contraction(view, (*kernel, inputs, 1), (1, outputs), {node.output: (1, False)})
+        return Contraction(view, (*kernel, inputs, 1), (1, outputs), {node.output: use})
     if not isinstance(node.op, ops.MatMul):
         return _REASONS.get(type(node.op), f"read by {node.op.name}")
     *lead, rows, columns = read.shape
-    view = View(steps)
-    turned = node.op.adj_y if operand else not node.op.adj_x  # y = W x has its outputs first
-    if turned:
-        view, rows, columns = _swapped(view, len(read.shape)), columns, rows
-    return Contraction(view, (*lead, rows, 1), (*lead, 1, columns), {node.output: (operand, not operand)})
+    view, axes = View(steps), (len(lead), len(lead) + 1)
+    outputs_first = node.op.adj_y if operand else not node.op.adj_x  # as in y = W x
+    if outputs_first:
+        view, rows, columns, axes = _swapped(view, len(read.shape)), columns, rows, axes[::-1]
+    use = _scaled(Use(operand, not operand), scale, axes)
+    if isinstance(use, str):
+        return use
+    return Contraction(view, (*lead, rows, 1), (*lead, 1, columns), {node.output: use})
+
+
+def _scaled(use: Use, scale: Factor | None, axes: tuple[int, int]) -> Use | str:
+    """Return a use with a factor of its weight, of which these are the axes of inputs and outputs."""
+    if scale is None:
+        return use
+    if scale.axis is not None and scale.axis not in axes:
+        return "multiplied by numbers that are neither for its inputs nor for its outputs"
+    return replace(use, scale=scale.value, scales_inputs=scale.axis == axes[0])
 
 
 def _swapped(view: View, rank: int) -> View:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from converter.ir import Graph
 from converter.support.errors import UsageError, nearest
 from converter.training.schemes.channels import Channels, problem
-from converter.training.schemes.heads import Granted, own_head, scores_words, whole_head, without_words
+from converter.training.schemes.heads import Granted, own_head, scores_words, whole_head, without_adapter, without_words
 from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member, members
 
@@ -248,8 +248,9 @@ def _lora(rank: int, dora: bool) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
         adapter, head = LoRA(rank, 2 * rank, dora=dora), own_head(everything)
         kernels = [m for m in everything if m.role == "kernel" and not scores_words(m, everything)]
+        without = without_adapter(kernels, adapter)
         ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Contraction)}
-        granted: Granted = {name: (adapter, f"{adapter}") for name, largest in ranks.items() if rank <= largest}
+        granted: Granted = {name: (adapter, f"{adapter}") for name in ranks if name not in without}
         if not granted.keys() - head.keys():
             largest = max((most for name, most in ranks.items() if name not in head), default=0)
             named = f"{'dora' if dora else 'lora'}-{largest}"
@@ -259,7 +260,7 @@ def _lora(rank: int, dora: bool) -> Callable[[list[Member]], Granted]:
                 "rules of your own",
                 page="update-rules",
             )
-        return without_words({**granted, **head}, everything)
+        return without_words({**without, **granted, **head}, everything)
 
     return choose
 
@@ -272,13 +273,16 @@ def _targeted_lora(rank: int, targets: Sequence[str], dora: bool) -> Callable[[l
 
     def choose(everything: list[Member]) -> Granted:
         adapter = LoRA(rank, 2 * rank, dora=dora)
-        kernels = [m for m in everything if m.role == "kernel" and isinstance(m.place, Contraction)]
+        all_kernels = [m for m in everything if m.role == "kernel"]
+        kernels = [m for m in all_kernels if isinstance(m.place, Contraction)]
         layers = {m.name: m.name.removesuffix(".weight").removesuffix("/kernel").replace("/", ".") for m in kernels}
-        granted: dict[str, tuple[LoRA, str]] = {}
+        granted: dict[str, tuple[float | LoRA, str]] = {}
         for target in targets:
             if target == "all-linear":
                 head = whole_head(everything)
-                matched = [name for name in layers if name not in head]
+                kept = without_adapter([m for m in all_kernels if m.name not in head], adapter, any_rank=True)
+                granted |= kept
+                matched = [name for name in layers if name not in head and name not in kept]
             else:
                 matched = [name for name, layer in layers.items() if f".{layer}".endswith(f".{target}")]
             if not matched:

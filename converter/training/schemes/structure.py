@@ -9,7 +9,7 @@ from converter.ir import Graph, Node, Op, Parameter, Value, ops
 from converter.ir.graph import dependents
 from converter.ir.paths import layer_of_weight, parts_of
 from converter.training.schemes.blocks import named_block, numbered_blocks
-from converter.training.schemes.lora import Contraction, find_place
+from converter.training.schemes.lora import Contraction, factor_of, find_place
 
 _PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
 #: What hands a parameter on, whole or in parts (the groups of a convolution).
@@ -157,10 +157,11 @@ def _uses(readers: list[Node]) -> str:
 
 
 def _users(value: Value, readers: dict[Value, list[Node]]) -> list[tuple[Value, Node]]:
-    """Return what reads a parameter, or another view of it, and which."""
+    """Return what reads a parameter, or another view or a multiple of it, and which."""
     found = []
     for node in readers.get(value, []):
-        found += _users(node.output, readers) if isinstance(node.op, _THROUGH) else [(value, node)]
+        hands_on = isinstance(node.op, _THROUGH) or factor_of(node, value) is not None
+        found += _users(node.output, readers) if hands_on else [(value, node)]
     return found
 
 

@@ -60,6 +60,24 @@ def tied_model() -> jax_frontend.Model:
     return jax_frontend.Model(tied, params, [jax.ShapeDtypeStruct((1, 12), "float32")])
 
 
+def scaled(params: Any, x: Any) -> Any:
+    """Weights times numbers of their outputs, which train, of their inputs, and one that is folded into its weight."""
+    hidden = jnp.tanh(x @ (params["outputs"] * params["gain"]))
+    hidden = jnp.tanh(hidden @ (jnp.linspace(0.5, 1.5, 10)[:, None] * params["inputs"]))
+    hidden = jnp.tanh((0.7 * hidden.reshape(-1, 8, 2) @ params["number"]) * 0.4)
+    mixed = jnp.einsum("ij,bjk->bik", params["left"] * jnp.linspace(-1, 1, 5)[:, None], hidden)
+    mixed = jnp.einsum("ij,bjk->bik", params["left_inputs"] * jnp.linspace(1, 2, 5), jnp.tanh(mixed))
+    return mixed.reshape(-1, 24) @ params["head"] * 0.5
+
+
+def scaled_model() -> jax_frontend.Model:
+    rng = np.random.default_rng(4)
+    shapes = {"outputs": (12, 10), "inputs": (10, 16), "number": (2, 6), "left": (5, 8), "left_inputs": (4, 5)}
+    params = {name: rng.normal(size=shape).astype("f") / 2 for name, shape in (shapes | {"head": (24, 3)}).items()}
+    params["gain"] = np.linspace(0.5, 2, 10, dtype="f")
+    return jax_frontend.Model(scaled, params, [jax.ShapeDtypeStruct((1, 12), "float32")])
+
+
 def dense(a: Any, b: Any) -> Any:
     return a @ b
 
@@ -127,6 +145,15 @@ CASES = {
     ),
 }
 
+CASES["scaled"] = Case(
+    scaled_model,
+    (12,),
+    dict.fromkeys(("outputs", "inputs", "number"), dense)
+    | dict.fromkeys(("left", "left_inputs"), lambda a, b: (a @ b).T),
+    {"*": LoRA(1, 3), "gain": 1, "head": 1},
+    ADAM,
+    0.02,
+)
 CASES |= {
     "transformer, DoRA": replace(
         CASES["transformer"],

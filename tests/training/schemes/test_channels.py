@@ -26,7 +26,7 @@ from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import save_state
 from converter.support.errors import UnsupportedError, UsageError
 from tests.models.oracle import flat, jax_model
-from tests.training.schemes.by_hand import ADAM, ZEROS, convolutional, drawn
+from tests.training.schemes.by_hand import ADAM, ZEROS, convolutional, drawn, scaled_model
 from tests.training.schemes.test_lora import infer, kinds
 
 BATCH, STEPS, ROWS = 4, 10, 7
@@ -92,6 +92,14 @@ CASES = {
         ADAM,
         0.02,
     ),
+    "scaled": Case(
+        scaled_model,
+        (12,),
+        {"outputs": (12, 10), "inputs": (10, 16), "number": (2, 6), "left": (8, 5), "left_inputs": (5, 4)},
+        {"*": Channels(0.5), "gain": 1, "head": 0},
+        ADAM,
+        0.02,
+    ),
 }
 
 
@@ -123,7 +131,7 @@ def data(name: str, seed: int = 0, rows: int = BATCH) -> tuple[np.ndarray, np.nd
 def rows_of(name: str, weight: str, whole: np.ndarray) -> np.ndarray:
     """A weight as [..., inputs, outputs]."""
     shape = CASES[name].products[weight]
-    return (whole.T if weight == "left" else whole).reshape(shape)
+    return (whole.T if weight.startswith("left") else whole).reshape(shape)
 
 
 class ByJax:
@@ -154,7 +162,7 @@ class ByJax:
         for weight, indices in channels.items():
             rows = np.zeros(self.case.products[weight], np.float32)
             rows[..., indices, :] = 1
-            masks[weight] = rows.T if weight == "left" else rows.reshape(masks[weight].shape)
+            masks[weight] = rows.T if weight.startswith("left") else rows.reshape(masks[weight].shape)
 
         @jax.jit
         def step(weights: Any, slots: Any, x: Any, y: Any) -> Any:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jax_frontend
+from converter.passes import absorb_layout
+from converter.passes.canonical import canonicalize
 from converter.passes.idioms import with_idioms
 from converter.training.schemes import update_scheme
-from converter.training.schemes.heads import kept_head_notes
+from converter.training.schemes.heads import kept_head_notes, without_adapter_notes
 from examples import llama
 
 
@@ -29,3 +34,24 @@ def test_a_head_over_the_words_of_the_embedding_stays_frozen(classes: int | None
         assert (row.fraction, row.adapter) == (0 if kept else 1, None)
         assert [note.subject for note in kept_head_notes({one.parameter: one.why for one in rows})] == ["head"] * kept
         assert any(row.fraction or row.adapter for row in rows)
+
+
+@pytest.mark.parametrize("update", ["head", "sparse", "lora-2", "lora-2:all-linear", "dora-2"])
+def test_a_weight_times_a_number_is_a_kernel(update: str) -> None:
+    """A head over a temperature is the head, and layers that are multiplied have adapters, or it is said."""
+    shapes = {"a": {"kernel": (8, 16)}, "b": {"kernel": (16, 16)}, "c": {"kernel": (16, 4)}}
+    params = {layer: {name: np.ones(shape, np.float32) for name, shape in of.items()} for layer, of in shapes.items()}
+
+    def apply(params: Any, x: Any) -> Any:
+        hidden = jnp.tanh(jnp.tanh(x @ params["a"]["kernel"] * 0.3) @ params["b"]["kernel"])
+        return hidden @ params["c"]["kernel"] / 10
+
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 8), "float32")])
+    rows = update_scheme(update).resolve(absorb_layout(canonicalize(jax_frontend.trace(model, 64))))
+    trains = {row.parameter for row in rows if row.fraction}
+    assert ("c/kernel" in trains) == (update != "lora-2:all-linear")
+    adapted = {row.parameter for row in rows if row.adapter}
+    wanted = {"lora-2": {"a/kernel", "b/kernel"}, "dora-2": {"b/kernel"}}
+    assert adapted == wanted.get(update.partition(":")[0], set())
+    said = [note.subject for note in without_adapter_notes({row.parameter: row.why for row in rows})]
+    assert said == ["a/kernel"] * (update == "dora-2")

@@ -25,7 +25,7 @@ SAME_MEANING: dict[type[Op], Op] = {
     ops.Add: tfl.Add(), ops.Sub: tfl.Sub(), ops.Mul: tfl.Mul(), ops.Chosen: tfl.Mul(),
     ops.Div: tfl.Div(), ops.Pow: tfl.Pow(),
     ops.Maximum: tfl.Maximum(), ops.Minimum: tfl.Minimum(), ops.SquaredDifference: tfl.SquaredDifference(),
-    ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Log: tfl.Log(), ops.Sqrt: tfl.Sqrt(),
+    ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Sqrt: tfl.Sqrt(),
     ops.Sin: tfl.Sin(), ops.Cos: tfl.Cos(), ops.Abs: tfl.Abs(), ops.Sign: tfl.Sign(),
     ops.Ceil: tfl.Ceil(), ops.Floor: tfl.Floor(), ops.Round: tfl.Round(),
     ops.Tanh: tfl.Tanh(), ops.Logistic: tfl.Logistic(), ops.Relu: tfl.Relu(),
@@ -145,6 +145,15 @@ def exp(c: Lowering, op: ops.Exp, x: Value) -> Value:
     """The larger of e^x and x, which is e^x: XNNPACK makes 0 of NaN, and a step that went wrong would not be seen."""
     power = c(tfl.Exp(), x)
     return c(tfl.Maximum(), power, x) if c.target.is_cpu else power
+
+
+@lowers(ops.Log)
+def log(c: Lowering, op: ops.Log, x: Value) -> Value:
+    """LOG, and what x has above float32's largest number: XNNPACK's kernel for AVX2 makes 88 of infinity and of NaN."""
+    logarithm = c(tfl.Log(), x)
+    if not c.target.is_cpu:
+        return logarithm
+    return c(tfl.Add(), logarithm, c(tfl.Sub(), x, c(tfl.Minimum(), x, float(np.finfo(np.float32).max))))
 
 
 @lowers(ops.Rsqrt)

@@ -64,12 +64,14 @@ def softmax(c: Lowering, op: ops.Softmax, x: Value) -> Value:
 def shifted_rows(c: Lowering, x: Value, finite: bool = False) -> tuple[Value, Value, Value]:
     """The row maximum, x minus it, and log(sum(exp)) of the difference: LOG_SOFTMAX is slow, these are not.
 
-    With `finite` rows of -inf, and those with infinity, have the sum that they should, and NaN else.
+    With `finite` rows of -inf, and those with infinity, have the sum that they should, and NaN else: what is subtracted
+    is finite, and the maximum above it stays infinity (XNNPACK's LOG for AVX2 makes 88 of it).
     """
-    top = c(tfl.ReduceMax((len(x.shape) - 1,), keepdims=True), x)
+    top = shift = c(tfl.ReduceMax((len(x.shape) - 1,), keepdims=True), x)
     if finite:
-        top = c(tfl.Minimum(), LARGEST, c(tfl.Maximum(), -LARGEST, top))
-    shifted = c(tfl.Sub(), x, top)
+        top = c(tfl.Maximum(), -LARGEST, top)
+        shift = c(tfl.Minimum(), LARGEST, top)
+    shifted = c(tfl.Sub(), x, shift)
     total = c(tfl.Sum((len(x.shape) - 1,), keepdims=True), c(tfl.Exp(), shifted))
     return top, shifted, c(tfl.Log(), total)
 

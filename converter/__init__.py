@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from converter.support.errors import UnsupportedError
     from converter.tools.certify.certify import certify
     from converter.tools.estimate import estimate
+    from converter.tools.learn import learn
     from converter.tools.report.make import report
     from converter.tools.search import search
     from converter.training.schemes import Channels, LoRA, UpdateScheme
@@ -38,6 +39,7 @@ __all__ = [
     "compare_schemes",
     "estimate",
     "function",
+    "learn",
     "report",
     "runtime",
     "search",
@@ -57,6 +59,7 @@ _HOMES = {
     "compare_schemes": "converter.driver.compare",
     "estimate": "converter.tools.estimate",
     "function": "converter.driver.functions",
+    "learn": "converter.tools.learn",
     "report": "converter.tools.report.make",
     "search": "converter.tools.search",
 }

@@ -73,7 +73,7 @@ class Architecture:
         name: of the architecture, which GGUF and, but for `model_type`, `config.json` call it by.
         defaults: the keys of `config.json` that it reads, with the value of an absent one.
         model_type: in `config.json`; empty: the name.
-        in_gguf: whether GGUF has the name.
+        gguf: the architecture that llama.cpp's converter makes of it; empty: one of the same name; None: none.
         norms: of the states between the parts of a layer.
         head_norm: what of queries and keys is normalized: each head by itself, all heads as one, or nothing.
         products: matrices of a layer, by the name of `transformers` that of GGUF.
@@ -92,7 +92,7 @@ class Architecture:
     name: str
     defaults: Mapping[str, Any]
     model_type: str = ""
-    in_gguf: bool = True
+    gguf: str | None = ""
     norms: Norms = _BEFORE
     head_norm: Literal["", "head", "all"] = ""
     products: Mapping[str, str] = field(default_factory=lambda: _SPLIT)
@@ -104,6 +104,11 @@ class Architecture:
     window_every: int = 0
     window_rope: bool = False
     wide_layers: int = 0
+
+    @property
+    def in_gguf(self) -> str | None:
+        """The architecture that a GGUF file of it names; None: there is none."""
+        return self.name if self.gguf == "" else self.gguf
 
 
 #: Keys that every decoder reads, with the values of LLaMA.
@@ -175,8 +180,8 @@ _GEMMA3 = {name: value for name, value in _GEMMA2.items() if name != "attn_logit
 
 _ROWS = (
     Architecture("llama", _LLAMA | _LLAMA_BIASES, pairs=True),
-    Architecture("mistral", _MISTRAL, in_gguf=False, windows="all"),
-    Architecture("ministral", _MISTRAL | {"layer_types": None}, in_gguf=False, windows="all"),
+    Architecture("mistral", _MISTRAL, gguf="llama", pairs=True, windows="all"),
+    Architecture("ministral", _MISTRAL | {"layer_types": None}, gguf=None, windows="all"),
     Architecture("qwen2", _QWEN, biases=ATTENTION_BIASES[:3], windows="after"),
     Architecture("qwen3", _QWEN | {"head_dim": 128, "attention_bias": False}, head_norm="head", windows="after"),
     Architecture(

@@ -110,8 +110,8 @@ def row_of(metadata: Mapping[str, Any], path: Path) -> Architecture:
             page="language-models",
         )
     row = BY_NAME.get(named) if isinstance(named, str) else None
-    if row is None or not row.in_gguf:
-        names = ", ".join(name for name, each in BY_NAME.items() if each.in_gguf)
+    if row is None or row.in_gguf != named:
+        names = ", ".join(name for name, each in BY_NAME.items() if each.in_gguf == name)
         raise UsageError(
             f"{path} holds a model of the architecture {named!r}; decoders are read of {names}. For another, "
             f"{OTHERWISE}",

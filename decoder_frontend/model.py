@@ -14,11 +14,12 @@ import numpy as np
 import jax_frontend
 from converter.ir import Graph
 from converter.passes.idioms import with_idioms
+from converter.program.gguf_names import Names
 from converter.support.errors import UsageError
 from decoder_frontend.configuration import Configuration
 from decoder_frontend.decoder import continuation, decoder
 from decoder_frontend.folder import open_folder
-from decoder_frontend.names import Opened, open_gguf
+from decoder_frontend.names import Opened, names_in_gguf, open_gguf
 from decoder_frontend.stored import StoredTensor
 
 #: Tokens of a row where nobody says how many.
@@ -88,6 +89,10 @@ class Model:
     def parameters(self) -> Mapping[str, StoredTensor]:
         """Return the weights by the names of `transformers`; none is read."""
         return self.opened.parameters
+
+    def names_in_gguf(self) -> Names | None:
+        """Return what llama.cpp calls its matrices; None: it has no such models."""
+        return names_in_gguf(self.configuration)
 
     def jax_model(self) -> jax_frontend.Model:
         """Return the model as one of JAX."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from converter.program.gguf_names import Names, StoredAs
 from converter.support.errors import UsageError
+from converter.support.gguf import halves_first
 from converter.support.notes import Note
 from decoder_frontend.architectures import Architecture
 from decoder_frontend.configuration import Configuration
@@ -64,10 +64,9 @@ def open_gguf(path: Path) -> Opened:
         found[called] = tensor
     c = configuration_of(file.metadata, file.tensors, _biases(found), path)
     found = checked(path, c, found)
-    if row.pairs:
-        for name, tensor in found.items():
-            if name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
-                found[name] = in_order(tensor, _halves_first(tensor.shape[0], c.head_width))
+    for name, tensor in found.items():
+        if is_paired(row, name):
+            found[name] = in_order(tensor, halves_first(tensor.shape[0], c.head_width))
     return Opened(c, found)
 
 
@@ -93,6 +92,28 @@ def names_in_layer(row: Architecture) -> dict[str, str]:
     """Return the names of GGUF by those of `transformers`, of what a layer of an architecture has."""
     norms = [n for n in vars(row.norms).values() if n is not None]
     return dict(row.products) | dict(norms) | (_HEAD_NORMS if row.head_norm else {})
+
+
+def names_in_gguf(c: Configuration) -> Names | None:
+    """Return the names that llama.cpp has for the matrices of a decoder; None: it has no such decoders."""
+    row, inside, outside = c.architecture, names_in_layer(c.architecture), {o: t for t, o in _OUTSIDE.items()}
+    if row.in_gguf is None:
+        return None
+    found = dict[str, StoredAs]()
+    for weight, shape in shapes_of(c).items():
+        stem, _, kind = weight.rpartition(".")
+        if kind != "weight" or len(shape) != 2:
+            continue
+        _, _, place = stem.partition("layers.")
+        number, _, part = place.partition(".")
+        tensor = outside[stem] if stem in outside else f"blk.{number}.{inside[part]}"
+        found[weight] = StoredAs(f"{tensor}.weight", c.head_width if is_paired(row, weight) else 0)
+    return Names(row.in_gguf, found)
+
+
+def is_paired(row: Architecture, name: str) -> bool:
+    """Return whether GGUF has the rows of a parameter in another order than `transformers`; see `halves_first`."""
+    return row.pairs and name.rpartition(".")[0].endswith(("q_proj", "k_proj"))
 
 
 def _called(name: str, row: Architecture) -> str | None:
@@ -180,11 +201,3 @@ def checked(path: Path, c: Configuration, found: dict[str, StoredTensor]) -> dic
                 page="language-models",
             )
     return found
-
-
-def _halves_first(rows: int, width: int) -> np.ndarray:
-    """Return where in a file of `llama`, which has the two numbers of a pair beside each other, each row lies.
-
-    llama.cpp's convert_hf_to_gguf.py moves them so; `transformers` has the first ones of all pairs first.
-    """
-    return np.arange(rows).reshape(-1, width // 2, 2).swapaxes(1, 2).reshape(rows)

@@ -286,8 +286,8 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            help="PLAIN.tflite to run, WEIGHTS.npz, .safetensors or .pt, with --model a MODEL.keras, or a folder for "
-            "adapters as PEFT has them."
+            help="PLAIN.tflite to run, WEIGHTS.npz, .safetensors or .pt, with --model a MODEL.keras, or adapters: a "
+            "folder for PEFT, a .gguf for llama.cpp."
         ),
     ],
     state: Annotated[
@@ -317,9 +317,9 @@ def export(
         ".safetensors": lambda program: export_weights(program, out, state),
         ".pt": lambda program: export_weights(program, out, state),
     }
-    if out.suffix not in (*exports, ".keras", ""):
+    if out.suffix not in (*exports, ".keras", ".gguf", ""):
         raise UsageError(
-            f"--out must end with {' or '.join((*exports, '.keras'))}, or be a folder for adapters, got {out}",
+            f"--out must end with {' or '.join((*exports, '.keras', '.gguf'))}, or be a folder for adapters, got {out}",
             page="command-line",
         )
     if (out.suffix == ".keras") != (model is not None):
@@ -337,9 +337,9 @@ def export(
     if model is not None:
         _export_keras(model, trained_weights(program, state), out)
         return
-    if not out.suffix:
+    if out.suffix in (".gguf", ""):
         export_adapter(program, out, state)
-        Results().line(f"wrote {out}, an adapter that PEFT loads")
+        Results().line(f"wrote {out}, an adapter that {'llama.cpp' if out.suffix else 'PEFT'} loads")
         return
     done = exports[out.suffix](program)
     if not isinstance(done, Exported):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from converter.cli.estimating import interval
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
+from converter.support.folding import fold
 from converter.support.notes import Note
 from converter.support.words import MUCH_READ, amount, count, counted, reading, size
 from converter.tflite.targets import unit_of
@@ -88,5 +89,7 @@ def _notes(notes: Sequence[Note]) -> Iterable[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > _NAMES:
+        names = [name for (name,), _ in fold([(name,) for name in names])]
     more = len(names) - _NAMES
     return ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -17,17 +17,17 @@ from converter.support.words import counted
 
 def import_state(
     file: ProgramPath,
-    folder: Annotated[Path, typer.Argument(metavar="ADAPTER", help="The folder of an adapter, of PEFT or of export.")],
+    adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="A folder of PEFT, or a .gguf file of llama.cpp.")],
     out: Annotated[Path, typer.Option(metavar="NEW.state", help="The state to write.")],
     debug: Debug = False,
 ) -> None:
-    """Make a state of a low-rank adapter of PEFT, with which the program goes on."""
+    """Make a state of a low-rank adapter of PEFT or llama.cpp, with which the program goes on."""
     program = read_program(file)
     too_late()
-    left = import_adapter(program, folder, out)
+    left = import_adapter(program, adapter, out)
     results = Results()
     results.line(f"wrote {out}, a state of {file}; its optimizer begins anew")
     if left:
-        results.line(f"{counted(len(left), 'weight')} without an adapter in {folder}, as they were built:")
+        results.line(f"{counted(len(left), 'weight')} without an adapter in {adapter}, as they were built:")
         for name in left:
             results.line(f"  {name}")

@@ -20,10 +20,12 @@ def learn(
         Path,
         typer.Argument(
             metavar="EXAMPLES.jsonl",
-            help='A line for each: {"messages": [...]} or {"prompt": "...", "answer": "..."}.',
+            help='A line for each: {"messages": [...]}, {"prompt": "...", "answer": "..."} or {"text": "..."}.',
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where the adapter goes: a folder as PEFT has them.")] = Path("adapter"),
+    out: Annotated[Path, typer.Option(help="Where the adapter goes: a folder for PEFT, a .gguf for llama.cpp.")] = Path(
+        "adapter"
+    ),
     held_out: Annotated[
         Path | None, typer.Option(help="Other examples to judge by. None: every tenth of the examples.")
     ] = None,
@@ -37,6 +39,9 @@ def learn(
     rehearse: Annotated[
         bool, typer.Option("--rehearse/--no-rehearse", help="Learn the model's own answers to general questions too.")
     ] = True,
+    ask: Annotated[
+        list[str] | None, typer.Option(help="A question to ask before and after, not taught. May be repeated.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of the examples.")] = 0,
     every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 120.0,
     as_json: Json = False,
@@ -47,13 +52,13 @@ def learn(
 
     A run that was stopped goes on where it was when the same command is given again.
     """
-    from converter.tools.learn import Plan
     from converter.tools.learn import learn as run
 
-    plan = Plan(
-        base=base,
-        examples=examples,
-        out=out,
+    found = run(
+        base,
+        examples,
+        out,
+        Narrator(quiet).say,
         held_out=held_out,
         length=length,
         epochs=epochs,
@@ -61,10 +66,10 @@ def learn(
         update=update,
         frozen=frozen,
         rehearse=rehearse,
+        asks=tuple(ask or ()),
         every=every,
         seed=seed,
     )
-    found = run(plan, Narrator(quiet).say)
     results = Results()
     if as_json:
         said = {**asdict(found), "state": str(found.state), "program": str(found.program), "adapter": str(out)}
@@ -75,4 +80,7 @@ def learn(
     for question, wanted, was, now in found.answers:
         results.line(f"{question}")
         results.line(f"  wanted {wanted!r}; before {was!r}; after {now!r}")
+    for question, was, now in found.others:
+        results.line(f"{question}")
+        results.line(f"  not taught; {f'still {now!r}' if now == was else f'before {was!r}; after {now!r}'}")
     results.line(f"wrote {out}; {found.program} with {found.state} goes on with it")

@@ -19,6 +19,7 @@ from converter.driver.program import Choice
 from converter.ir.paths import layer_of_weight
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.program.origins import PHASES
+from converter.support.folding import fold
 from converter.support.invocation import command
 from converter.support.notes import Note
 from converter.support.words import COSTS, MUCH_READ, amount, count, counted, reading, share, size
@@ -102,19 +103,30 @@ class Results:
         self.line()
 
     def update_table(self, rows: Sequence[UpdateRow]) -> None:
-        """What trains, and why; unless wide, frozen parameters in a row are one, and of many those at both ends."""
+        """What trains, and why.
+
+        Unless wide, frozen parameters in a row are one, and of many rows those of several layers, or those at both
+        ends.
+        """
         lines: list[tuple[str, ...]] = []
-        for is_frozen, run in groupby(rows, key=lambda row: not row.fraction):
+        folded = self._folded([(row.parameter, share(row.fraction), row.why) for row in rows])
+        for is_frozen, run in groupby(folded, key=lambda one: not rows[one[1][0]].fraction):
             alike = [*run]
             if self.wide or not is_frozen or len(alike) == 1:
-                lines += [(row.parameter, share(row.fraction), row.why) for row in alike]
+                lines += [line for line, _ in alike]
             else:
-                layers = {layer_of_weight(row.parameter) for row in alike}
+                layers = {layer_of_weight(rows[i].parameter) for _, members in alike for i in members}
                 what = counted(len(layers), "layer") if len(layers) > 1 else layers.pop()
-                lines.append((what, share(0.0), "; ".join(dict.fromkeys(row.why for row in alike))))
+                lines.append((what, share(0.0), "; ".join(dict.fromkeys(line[2] for line, _ in alike))))
         self.table("What trains", ("parameter", "trains", "why"), self._ends(lines), right=[1])
         self.line(f"{sum(row.fraction > 0 for row in rows)} of {len(rows)} parameters train")
         self.line()
+
+    def _folded(self, rows: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+        """Return rows, unless wide of more than a screen those of several layers as one, and the numbers of each."""
+        if self.wide or len(rows) <= _MOST_ROWS:
+            return [(row, (i,)) for i, row in enumerate(rows)]
+        return fold(rows)
 
     def _ends(self, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
         """Return the rows.
@@ -235,10 +247,11 @@ class Results:
         ]
         self.table("Signatures", ("signature", "", "name", "type", "role"), signatures)
         stored = {tensor.tensor: tensor for tensor in manifest.state_tensors}
-        parameters = [
+        parameters: list[tuple[str, ...]] = [
             (p.name, f"{p.dtype}{list(p.shape)}", " ".join(str(list(stored[piece.tensor].shape)) for piece in p.pieces))
             for p in manifest.parameters
         ]
+        parameters = [row for row, _ in self._folded(parameters)]
         self.table("Trained parameters", ("parameter", "in the model", "as stored"), self._ends(parameters))
         self.update_table(manifest.update.table)
         names = list(contents.operators)

@@ -23,7 +23,7 @@ from converter.ir import INT4, Graph, Parameter, nested
 from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import checksum as seal
-from converter.program import origins
+from converter.program import gguf_names, origins
 from converter.program.adapters import ADAPTERS
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.program.manifest import (
@@ -159,6 +159,8 @@ def _drawn(
         shapes = {p.name: p.model_value.shape for p in done.source.graph.parameters.values()}
         metadata[ADAPTERS], frozen = entries.low_rank(done.adapters, shapes, tensors)
         stored |= frozen
+        if done.source.gguf is not None:
+            metadata[gguf_names.ENTRY] = done.source.gguf.entry()
     if done.plain is not None:
         metadata[MERGE], frozen = entries.merging(done.plain, tensors)
         stored |= frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.driver.models import Source
@@ -119,8 +120,11 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
         optimizer = NamedOptimizer(optimizer)
     name = describe(optimizer)
     if isinstance(optimizer, NamedOptimizer) and optimizer.takes_default:
-        usual = f"{optimizer.default_rate:g}, as {name} was named without one; give another to fit and train"
-        notes.append(Note("learning rate", "a default", f"{usual}, or build with optimizer=optax.{name}(...)"))
+        usual = source.rates.get(optimizer.name, optimizer.default_rate)
+        fits = " and which fits language models" if optimizer.name in source.rates else ""
+        said = f"{usual:g}, as {name} was named without one{fits}; give another to fit and train"
+        notes.append(Note("learning rate", "a default", f"{said}, or build with optimizer=optax.{name}(...)"))
+        optimizer = replace(optimizer, options={**optimizer.options, "learning_rate": usual})
     elif not isinstance(optimizer, NamedOptimizer) and lacks_rate(optimizer):
         without = "as optax.adadelta() was built without one, and without its minus: it descends at this rate"
         notes.append(Note("learning rate", "a default", f"{RATE_OF_ADADELTA:g}, {without}"))

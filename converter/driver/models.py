@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tflite_frontend
 from converter.driver.heads import with_names_of_head
-from converter.driver.language import is_language_model, language_model, reading_on, with_length
+from converter.driver.language import RATES, is_language_model, language_model, reading_on, with_length
 from converter.driver.options import Options
 from converter.driver.other_files import check_file
 from converter.driver.pytorch import check_object, is_torch_model, is_torch_optimizer, torch_model
 from converter.ir import Graph, TensorType, Value, ops, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
+from converter.program.gguf_names import Names
 from converter.support.errors import UsageError
 from converter.support.libraries import is_instance
 from converter.support.notes import Note, half_notes
@@ -47,10 +48,12 @@ class Source:
         tflite: that file, and which part of it is meant.
         loss: the name of the loss that such models are trained with; None: it says nothing.
         optimizer: that of the optimizer.
+        rates: learning rates that fit such models, by the name of the optimizer, where they are others than usual.
         generates: what makes the graphs of further signatures, by which it writes a text on.
         shorter: what imports it for rows of fewer tokens, by how many, where it is built for several lengths.
         labels: names of its classes, where it says them.
         preprocessing: how an input is made, where it says it.
+        gguf: what llama.cpp calls its weights, where it has such models.
     """
 
     graph: Graph
@@ -66,10 +69,12 @@ class Source:
     tflite: tflite_frontend.Model | None = None
     loss: str | None = None
     optimizer: str | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
     generates: Mapping[str, Callable[[], Graph]] = field(default_factory=dict)
     shorter: Mapping[int, Callable[[int], Source]] = field(default_factory=dict)
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
+    gguf: Names | None = None
 
     @property
     def is_torch(self) -> bool:
@@ -152,7 +157,14 @@ def import_model(model: Any, batch: int) -> Source:
         shorter = {length: partial(import_model, other) for length, other in model.shorter().items()}
         notes = [*made.notes, *model.opened.notes]
         return replace(
-            made, notes=notes, loss="next_token", optimizer="adam", generates=reading_on(model), shorter=shorter
+            made,
+            notes=notes,
+            loss="next_token",
+            optimizer="adam",
+            rates=RATES,
+            generates=reading_on(model),
+            shorter=shorter,
+            gguf=model.names_in_gguf(),
         )
     if is_tflite(model):
         model = tflite_frontend.Model(model)

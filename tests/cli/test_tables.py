@@ -8,6 +8,7 @@ import pytest
 
 from converter.cli.tables import Results
 from converter.program.manifest import Certificate, UpdateRow
+from converter.support.folding import fold
 from tests.cli.conftest import FACTORIES, Run
 from tests.runtime.programs import program
 
@@ -76,7 +77,8 @@ def test_certificates_fit(capsys: pytest.CaptureFixture[str]) -> None:
 def test_frozen_layers_in_a_row_are_one_and_the_head_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [UpdateRow("stem/w", 1.0, "asked for")]
     rows += [UpdateRow(f"layers/{i}/{name}", 0.0, "not chosen") for i in range(23) for name in "wb"]
-    rows += [UpdateRow(f"blocks/{i}/w", 1.0, "asked for") for i in range(50)] + [UpdateRow("head/w", 1.0, "asked for")]
+    names = (f"{chr(97 + i % 26)}{i}/w" for i in range(50))
+    rows += [UpdateRow(name, 1.0, "asked for") for name in names] + [UpdateRow("head/w", 1.0, "asked for")]
     Results().update_table(rows)
     out = capsys.readouterr().out
     lines = tables(out)["parameter"]
@@ -88,3 +90,29 @@ def test_frozen_layers_in_a_row_are_one_and_the_head_is_shown(capsys: pytest.Cap
     assert "52 of 98 parameters train" in out
     Results(wide=True).update_table(rows)
     assert len(tables(capsys.readouterr().out)["parameter"]) == 99
+
+
+def test_adapters_of_many_layers_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [UpdateRow("embed/w", 0.0, "not chosen")]
+    for i in range(24):
+        for name in ("q", "v"):
+            weight = f"layers.{i}.{name}.weight"
+            rows += [UpdateRow(weight, 0.0, "its adapter trains")]
+            rows += [UpdateRow(f"{weight}/lora_{which}", 1.0, f"LoRA of {weight}") for which in "ab"]
+    rows += [UpdateRow("layers.24.q.weight/lora_a", 1.0, "LoRA of layers.24.q.weight")]
+    Results().update_table(rows)
+    lines = [line.split() for line in tables(capsys.readouterr().out)["parameter"]][1:]
+    assert [line[0] for line in lines] == [
+        "25",  # the embedding, and q of all layers
+        "layers.0-24.q.weight/lora_a",
+        "layers.0-23.q.weight/lora_b",
+        "layers.0-23.v.weight",
+        "layers.0-23.v.weight/lora_a",
+        "layers.0-23.v.weight/lora_b",
+    ]
+    assert lines[1][1:] == ["all", "LoRA", "of", "layers.0-24.q.weight"]
+
+
+def test_rows_that_differ_by_more_than_a_number_stay() -> None:
+    rows = [("a.0.w", "1"), ("a.1.w", "2"), ("a.2.w", "1"), ("a.4.w", "1"), ("b", ""), ("c_7", "a.7"), ("a.5.w", "1")]
+    assert fold(rows) == [(("a.0,2,4-5.w", "1"), (0, 2, 3, 6)), *((rows[i], (i,)) for i in (1, 4, 5))]

@@ -6,7 +6,7 @@ Written by the conventions of its `convert_hf_to_gguf.py` alone: none of the tab
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,20 @@ def cannot(config: Mapping[str, Any]) -> bool:
     )
 
 
-def write(path: Path, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: Kind = Kind.F32) -> None:
-    """Write the file of a configuration and weights of transformers."""
+def write(
+    path: Path,
+    config: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    kind: Kind = Kind.F32,
+    words: Sequence[str] = (),
+) -> None:
+    """Write the file of a configuration and weights of transformers, with a vocabulary where words are given."""
     name = _NAMED.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, name)
+    if words:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(list(words))
+        writer.add_token_merges([f"{words[0]} {words[1]}"])
     heads = config["num_attention_heads"]
     each = config.get("head_dim") or config["hidden_size"] // heads
     tensors = {_called(name, config): array for name, array in arrays.items()}

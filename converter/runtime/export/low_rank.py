@@ -166,6 +166,30 @@ def write_state(
     return tuple(adapter.weight for module, adapter in adapters.items() if module not in found)
 
 
+def unrounded(program: ProgramFile) -> dict[str, str]:
+    """Return checksums of frozen vectors (norms, biases), which are the same however the base is quantised."""
+    identity = program.manifest.identity
+    return {} if identity is None else {w.name: w.digest for w in identity.frozen if len(w.shape) == 1}
+
+
+def check_base(program: ProgramFile, base: Mapping[str, str], where: str | os.PathLike) -> None:
+    """Raise UsageError where an adapter of ours was trained on another base than the program's.
+
+    Args:
+        program: that is to go on with it.
+        base: `unrounded` of the program that it is of; empty: of a file of others.
+        where: the file or folder, for sentences.
+    """
+    own = unrounded(program)
+    for name in own.keys() & base.keys():
+        if own[name] != base[name]:
+            raise UsageError(
+                f"{os.fspath(where)}: the adapters are of another base than {program.manifest.name}, whose {name} has "
+                "other numbers: build the program from the file that they were trained on",
+                page="adapters",
+            )
+
+
 def warn_of_dropout(program: ProgramFile, dropout: float, where: str | os.PathLike) -> None:
     """Say where steps of a program drop other shares of an adapter's inputs than those that it comes from."""
     own = {adapter.dropout for adapter in read_adapters(program)}

@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.runtime.export.export import State
-from converter.runtime.export.low_rank import (
-    Factors,
-    ProgramPath,
-    learned,
-    matrices,
-    opened,
-    warn_of_dropout,
-    write_state,
-)
+from converter.runtime.export.low_rank import Factors, matrices, unrounded
 from converter.runtime.export.peft_config import CONFIG, PeftConfig, read_config
 from converter.support.errors import UsageError
 from converter.support.extras import require
@@ -37,59 +28,24 @@ _TENSORS = (".lora_A.weight", ".lora_B.weight", _LENGTHS)
 _BASE = "pocketune.base"
 
 
-def export_adapter(program: ProgramPath, folder: str | os.PathLike, state: State = None, base: str = "") -> None:
-    """Write the low-rank adapters of a state as PEFT's `PeftModel.from_pretrained` reads them.
-
-    Args:
-        program: that was trained; its weights have the names of `transformers`.
-        folder: where to; it is made.
-        state: whose; see `export_inference`.
-        base: what PEFT is to call the base, as `Qwen/Qwen2.5-0.5B`; the program's name where it is empty.
+def write_folder(program: ProgramFile, found: Mapping[str, Factors], folder: str | os.PathLike, base: str) -> None:
+    """Write adapters by module as PEFT's `PeftModel.from_pretrained` reads them.
 
     Raises:
-        UsageError: the program has no such adapters, the state is not one of it, or the folder cannot be written.
+        UsageError: the folder cannot be written.
     """
     require("safetensors", "an adapter of PEFT")
     from safetensors.numpy import save
 
-    program = opened(program)
-    found, tensors = learned(program, state), dict[str, np.ndarray]()
+    tensors = dict[str, np.ndarray]()
     for module, one in found.items():
         tensors[f"{_PREFIX}{module}.lora_A.weight"] = one.a
         tensors[f"{_PREFIX}{module}.lora_B.weight"] = one.b
         if one.lengths is not None:
             tensors[f"{_PREFIX}{module}{_LENGTHS}"] = np.ascontiguousarray(one.lengths)
-    data = save(tensors, {"format": "pt", _BASE: json.dumps(_unrounded(program), separators=(",", ":"))})
+    data = save(tensors, {"format": "pt", _BASE: json.dumps(unrounded(program), separators=(",", ":"))})
     config = json.dumps(_config(program, found, base or program.manifest.name), indent=2) + "\n"
     write_together(folder, {_WEIGHTS: data, CONFIG: config.encode()})
-
-
-def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str | os.PathLike) -> tuple[str, ...]:
-    """Write a state of a program with the adapters that PEFT or `export_adapter` wrote; its optimizer begins anew.
-
-    `session.restore` takes it, on a phone too. An `AdapterWarning` says where the program drops other shares of the
-    inputs of adapters in its steps than the folder's configuration says.
-
-    Args:
-        program: that is to go on with them.
-        folder: of the adapter.
-        state: the file to write.
-
-    Returns:
-        Names of the program's weights that the folder has no adapter for: theirs are as they were built.
-
-    Raises:
-        UsageError: the folder holds no adapter, or one of another base, rank, scale or kind (of LoRA for a program of
-            DoRA, and the other way round), or of weights that have none in the program, or one that trains or computes
-            otherwise than a program's.
-    """
-    require("safetensors", "an adapter of PEFT")
-    program, folder = opened(program), Path(folder)
-    config, found, base = read_folder(folder)
-    _check_base(program, base, folder)
-    left = write_state(program, found, folder, state)
-    warn_of_dropout(program, config.dropout, folder)
-    return left
 
 
 def read_folder(folder: Path) -> tuple[PeftConfig, dict[str, Factors], dict[str, str]]:
@@ -98,14 +54,9 @@ def read_folder(folder: Path) -> tuple[PeftConfig, dict[str, Factors], dict[str,
     Raises:
         UsageError: it is none, or one that trains or computes otherwise than a program's.
     """
+    require("safetensors", "an adapter of PEFT")
     config, (tensors, base) = read_config(folder), _read_weights(folder)
     return config, _factors(config, tensors, folder), base
-
-
-def _unrounded(program: ProgramFile) -> dict[str, str]:
-    """Return checksums of frozen vectors (norms, biases), which are the same however the base is quantised."""
-    identity = program.manifest.identity
-    return {} if identity is None else {w.name: w.digest for w in identity.frozen if len(w.shape) == 1}
 
 
 def _config(program: ProgramFile, found: Mapping[str, Factors], base: str) -> dict[str, Any]:
@@ -198,15 +149,3 @@ def _read_weights(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     if not found:
         raise UsageError(f"{path}: it holds no adapter", page="adapters")
     return found, base if isinstance(base, dict) else {}
-
-
-def _check_base(program: ProgramFile, base: Mapping[str, str], folder: Path) -> None:
-    """Raise where an adapter of ours was trained on another base than the program's."""
-    own = _unrounded(program)
-    for name in own.keys() & base.keys():
-        if own[name] != base[name]:
-            raise UsageError(
-                f"{folder}: the adapters are of another base than {program.manifest.name}, whose {name} has other "
-                "numbers: build the program from the file that they were trained on",
-                page="adapters",
-            )

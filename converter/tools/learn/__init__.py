@@ -1,5 +1,6 @@
 """Training a language model on a person's examples, from their texts to an adapter: see `run.py`."""
 
-from converter.tools.learn.run import Learned, Plan, learn
+from converter.tools.learn.plan import Learned
+from converter.tools.learn.run import learn
 
-__all__ = ["Learned", "Plan", "learn"]
+__all__ = ["Learned", "learn"]

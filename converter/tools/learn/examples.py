@@ -1,4 +1,4 @@
-"""Examples of a `.jsonl` file: conversations, or prompts with their answers, each line checked first."""
+"""Examples of a `.jsonl` file: conversations, prompts with their answers, or texts, each line checked first."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class Example:
 
     Attributes:
         line: its number, from 1.
-        messages: of a conversation; of a prompt and an answer, two.
+        messages: of a conversation; of a prompt and an answer, two; of a text, one.
         options: for the chat template: `tools`.
-        is_plain: whether it is a prompt and an answer, which a model without a chat template takes as they are.
+        is_plain: whether it is a prompt and an answer, which a model without a chat template takes as they are, or a
+            text, which every model does.
     """
 
     line: int
@@ -43,6 +44,16 @@ class Example:
         """The conversation up to its last answer, without that."""
         last = max(i for i, message in enumerate(self.messages) if message["role"] == "assistant")
         return self.messages[:last]
+
+    @property
+    def before(self) -> tuple[Mapping[str, Any], ...]:
+        """What is said before the first question: the messages of the system."""
+        return tuple(one for one in self.messages[:1] if one["role"] == "system")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text by itself, all of which is learned."""
+        return self.is_plain and len(self.messages) == 1
 
     @property
     def wanted(self) -> str:
@@ -87,10 +98,16 @@ def _example(number: int, row: Any) -> Example:
     if not isinstance(row, dict):
         raise ValueError("it is no JSON object")
     if "messages" not in row:
+        if "text" in row and "prompt" not in row:
+            if not isinstance(row["text"], str) or not row["text"].strip():
+                raise ValueError("text is a text that is not empty")
+            return Example(number, ({"role": "assistant", "content": row["text"]},), {}, True)
         answers = [name for name in _ANSWERS if name in row]
         if "prompt" not in row or len(answers) != 1:
             has = ", ".join(row) or "nothing"
-            raise ValueError(f'expected {{"messages": [...]}} or {{"prompt": ..., "answer": ...}}, and it has {has}')
+            raise ValueError(
+                f'expected {{"messages": [...]}}, {{"prompt": ..., "answer": ...}} or {{"text": ...}}, and it has {has}'
+            )
         prompt, answer = row["prompt"], row[answers[0]]
         if not isinstance(prompt, str) or not isinstance(answer, str) or not answer.strip():
             raise ValueError("prompt and answer are texts, and the answer is not empty")
@@ -118,8 +135,8 @@ def as_tokens(path: Path, examples: list[Example], tokenizer: Tokenizer) -> list
     found, faults = list[Conversation](), list[str]()
     for example in examples:
         try:
-            if example.is_plain and not tokenizer.has_template:
-                prompt = tokenizer.encode(str(example.messages[0]["content"]), begins=True)
+            if example.is_text or (example.is_plain and not tokenizer.has_template):
+                prompt = tokenizer.encode(example.question, begins=True)
                 answer = [*tokenizer.encode(example.wanted), *sorted(tokenizer.ends)[:1]]
                 mask = np.array([False] * len(prompt) + [True] * len(answer))
                 found.append(Conversation(np.array([*prompt, *answer], np.int32), mask))

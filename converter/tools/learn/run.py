@@ -7,20 +7,22 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from converter.driver.build import build
-from converter.runtime import TrainingSession, generate, rows_of_texts
+from converter.runtime import TrainingSession, rows_of_texts
 from converter.runtime.export import export_adapter
-from converter.runtime.texts import NOT_ASKED
 from converter.support.errors import UsageError
 from converter.support.extras import require
+from converter.support.words import counted
+from converter.tools.learn.asking import Asker
 from converter.tools.learn.examples import Example, as_tokens, read_examples
+from converter.tools.learn.plan import Learned, Plan
 from converter.tools.learn.work import Work
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ REHEARSED = (
     "What is water?",
     "What is the opposite of hot?",
 )
+#: What decides of a training besides its files.
+_DECIDES = ("epochs", "learning_rate", "update", "frozen", "rehearse", "asked", "asks", "seed")
 #: Tokens of a row without --length, at most: longer rows take much memory and are to be asked for.
 _MOST_TOKENS = 512
 #: Bytes of a file for each weight, about, and a little more.
@@ -42,75 +46,39 @@ _BYTES = {"float32": 4.2, "float16": 2.2, "int8": 4.2}
 _BYTES_OF_FOUR_BITS = 0.8
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is to be learned, and how.
-
-    Attributes:
-        base: a `.gguf` file or a folder of `transformers`.
-        examples: a `.jsonl` file.
-        out: where the adapter goes: a folder for PEFT.
-        held_out: a file of other examples to judge by; None: every tenth of the examples, of fewer than five all.
-        length: tokens of a row; None: as many as the longest example has, 512 at most.
-        epochs: how often each example is seen.
-        learning_rate: of the first step; it falls to a tenth in a line.
-        update: which weights have adapters: a name of a scheme.
-        frozen: what the others are stored as.
-        rehearse: whether the model's own answers to a few general questions are learned between the examples.
-        asked: how many of the held-out questions are answered before and after.
-        every: seconds between checkpoints.
-        seed: of the order.
-    """
-
-    base: Path
-    examples: Path
-    out: Path
-    held_out: Path | None = None
-    length: int | None = None
-    epochs: int = 3
-    learning_rate: float = 2e-4
-    update: str = "lora-8:all-linear"
-    frozen: str = "int4-blockwise"
-    rehearse: bool = True
-    asked: int = 3
-    every: float = 120.0
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What became of it.
-
-    Attributes:
-        perplexity: of the held-out answers, before and after.
-        answers: question, wanted answer, and what was said before and after.
-        steps: that were made.
-        state: the file of the last one, which goes with the program.
-        program: that trained.
-    """
-
-    perplexity: tuple[float, float]
-    answers: tuple[tuple[str, str, str, str], ...]
-    steps: int
-    state: Path
-    program: Path
-
-
-def learn(plan: Plan, say: Callable[[str], None] = lambda text: None) -> Learned:
-    """Teach a language model a person's examples, and write the adapter.
+def learn(
+    base: str | os.PathLike,
+    examples: str | os.PathLike,
+    out: str | os.PathLike = "adapter",
+    say: Callable[[str], None] = lambda text: None,
+    **options: Any,
+) -> Learned:
+    """Teach a language model examples, and write the adapter.
 
     A run that was killed goes on behind its last checkpoint when it is asked for again, in the folder `<out>.learning`.
 
     Args:
-        plan: what is to be learned, and how.
+        base: a `.gguf` file or a folder of `transformers`.
+        examples: a `.jsonl` file, a line for each: `{"messages": [...]}`, `{"prompt": "...", "answer": "..."}`, or
+            `{"text": "..."}`.
+        out: where the adapter goes: a folder for PEFT, or a `.gguf` file for llama.cpp.
         say: told of progress, a line at a time.
+        options: those of `pocketune learn`, with their defaults: held_out, length, epochs, learning_rate, update,
+            frozen, rehearse, asks, every, seed; and asked, how many of the held-out questions are answered.
+
+    Returns:
+        Perplexity and answers before and after, the number of steps, and where program and state are.
 
     Raises:
         UsageError: something that is needed is missing, lines of a file are no examples, or nothing can be written.
     """
-    if plan.out.suffix:
-        raise UsageError(f"the adapter is a folder as PEFT has them, and --out is {plan.out}", page="command-line")
-    require("safetensors", "an adapter of PEFT")
+    held_out = options.pop("held_out", None)
+    held_out = None if held_out is None else Path(held_out)
+    return _learned(Plan(Path(base), Path(examples), Path(out), held_out, **options), say)
+
+
+def _learned(plan: Plan, say: Callable[[str], None]) -> Learned:
+    _check_out(plan)
     require("gguf", "a language model")
     require("text", "a tokenizer")
     from decoder_frontend import Model, Tokenizer
@@ -130,10 +98,45 @@ def learn(plan: Plan, say: Callable[[str], None] = lambda text: None) -> Learned
             page="language-models",
         )
     model = Model(plan.base, length=length)
+    if plan.out.suffix and model.names_in_gguf() is None:
+        raise UsageError(
+            f"llama.cpp has no models of the architecture {model.configuration.architecture.name}: name a folder for "
+            "--out, which PEFT reads",
+            page="language-models",
+        )
     work = _prepared(plan, model, length)
     _build(plan, model, work, say)
     with TrainingSession(work.program) as session:
         return _taught(plan, session, tokenizer, work, (taught, judged), told, length, say)
+
+
+def _check_out(plan: Plan) -> None:
+    """Raise UsageError where no adapter can become of what is asked for, as far as that is known before the model."""
+    if plan.out.suffix not in ("", ".gguf"):
+        raise UsageError(
+            f"the adapter is a folder for PEFT, or a .gguf file for llama.cpp, and --out is {plan.out}",
+            page="command-line",
+        )
+    if not plan.out.suffix:
+        require("safetensors", "an adapter of PEFT")
+    elif _has_lengths(plan.update):
+        raise UsageError(
+            f"{_named(plan.update)} trains lengths of columns, which have no place in a .gguf: take lora- in place of "
+            "dora-, or a folder for --out",
+            page="adapters",
+        )
+
+
+def _has_lengths(update: str | Mapping[str, Any]) -> bool:
+    """Return whether a scheme is of DoRA."""
+    if isinstance(update, str):
+        return update.startswith("dora")
+    return any(getattr(rule, "dora", False) for rule in update.values())
+
+
+def _named(update: str | Mapping[str, Any]) -> str:
+    """Return a scheme in words."""
+    return update if isinstance(update, str) else counted(len(update), "rule")
 
 
 def _split(plan: Plan, examples: list[Example], others: list[Example]) -> tuple[list[Example], list[Example]]:
@@ -172,7 +175,7 @@ def _request(plan: Plan, length: int) -> dict[str, Any]:
     """Return what decides of a training, for a folder that goes on."""
     read = {"examples": plan.examples, "held_out": plan.held_out}
     files = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in read.items() if path}
-    stat, decides = plan.base.stat(), ("epochs", "learning_rate", "update", "frozen", "rehearse", "seed")
+    stat, decides = plan.base.stat(), _DECIDES
     said = {name: value for name, value in asdict(plan).items() if name in decides}
     return {**said, **files, "base": [plan.base.name, stat.st_size, stat.st_mtime_ns], "length": length}
 
@@ -183,7 +186,8 @@ def _build(plan: Plan, model: Any, work: Work, say: Callable[[str], None]) -> No
         say(f"{work.program} is built already")
         return
     say(
-        f"building {plan.base.name}: {plan.update}, the rest in {plan.frozen}; a few minutes for half a billion weights"
+        f"building {plan.base.name}: {_named(plan.update)}, the rest in {plan.frozen}; a few minutes for half a "
+        "billion weights"
     )
     began = time.perf_counter()
     built = build(
@@ -212,15 +216,14 @@ def _taught(
 ) -> Learned:
     """Judge, train, judge again and write the adapter, each where an earlier run has not."""
     rows, judged = (rows_of_texts([one.ids for one in part], length, [one.answers for one in part]) for part in told)
-    shown = examples[1][: plan.asked]
+    asker = Asker(session, tokenizer, length, examples[0][0].before)
+    shown = [one for one in examples[1] if one.question][: plan.asked]
     if "before" not in work.known:
         say("perplexity and answers before")
-        before = [_perplexity(session, *judged), [_answer(session, tokenizer, one, length) for one in shown]]
         asked = REHEARSED if plan.rehearse and tokenizer.has_template else ()
-        own = [_own(session, tokenizer, question, length) for question in asked]
-        work.note(before=before, rehearsed=own)
+        work.note(before=_judged(plan, asker, judged, shown), rehearsed=[asker.own(question) for question in asked])
     kept = zip(REHEARSED, work.known["rehearsed"], strict=False)
-    lessons = [tokenizer.conversation(_talk(question, answer)) for question, answer in kept if answer]
+    lessons = [tokenizer.conversation(asker.talk(question, answer)) for question, answer in kept if answer]
     lessons = [one for one in lessons if len(one.ids) <= length + 1]
     if lessons:
         more = rows_of_texts([one.ids for one in lessons], length, [one.answers for one in lessons])
@@ -228,11 +231,26 @@ def _taught(
     steps = plan.epochs * len(rows[0])
     state = _train(plan, session, work, rows, steps, say)
     say("perplexity and answers after")
-    after = _perplexity(session, *judged), [_answer(session, tokenizer, one, length) for one in shown]
+    was, now = work.known["before"], _judged(plan, asker, judged, shown)
     export_adapter(work.program, plan.out, state, base=plan.base.name)
-    was, said = work.known["before"]
-    answers = tuple(zip([one.question for one in shown], [one.wanted for one in shown], said, after[1], strict=False))
-    return Learned((was, after[0]), answers, steps, state, work.program)
+    questions, wanted = [one.question for one in shown], [one.wanted for one in shown]
+    return Learned(
+        (was["perplexity"], now["perplexity"]),
+        tuple(zip(questions, wanted, was["answers"], now["answers"], strict=True)),
+        tuple(zip(plan.asks, was["others"], now["others"], strict=True)),
+        steps,
+        state,
+        work.program,
+    )
+
+
+def _judged(plan: Plan, asker: Asker, rows: tuple[np.ndarray, np.ndarray], shown: Sequence[Example]) -> dict[str, Any]:
+    """Return the perplexity of rows, and what is answered to examples and to questions beside them."""
+    return {
+        "perplexity": asker.perplexity(*rows),
+        "answers": [asker.answer(one) for one in shown],
+        "others": [asker.own(question) for question in plan.asks],
+    }
 
 
 def _train(
@@ -259,37 +277,6 @@ def _train(
             say(f"step {done} of {steps}, loss {np.mean(losses[-len(x) :]):.3f}, {_time(left)} to go")
             told = now
     return work.save(session, steps)
-
-
-def _perplexity(session: TrainingSession, x: np.ndarray, y: np.ndarray) -> float:
-    """Return e to the mean loss of the tokens that are asked for: of one row the loss is the mean of its tokens."""
-    tokens = (y != NOT_ASKED).sum(1)
-    losses = [session.evaluate(x[i : i + 1], y[i : i + 1])["loss"] for i in range(len(x))]
-    return float(np.exp(np.average(losses, weights=tokens)))
-
-
-def _answer(session: TrainingSession, tokenizer: Tokenizer, example: Example, length: int) -> str:
-    """Return what the model answers to an example."""
-    if tokenizer.has_template:
-        return _written(session, tokenizer, tokenizer.prompt(example.asked, **example.options), length)
-    return _written(session, tokenizer, tokenizer.encode(example.question, begins=True), length)
-
-
-def _own(session: TrainingSession, tokenizer: Tokenizer, question: str, length: int) -> str:
-    """Return what the model answers to a general question; nothing where that has no room in a row."""
-    return _written(session, tokenizer, tokenizer.prompt(_talk(question)), length)
-
-
-def _talk(question: str, answer: str | None = None) -> list[dict[str, str]]:
-    said = [] if answer is None else [{"role": "assistant", "content": answer}]
-    return [{"role": "user", "content": question}, *said]
-
-
-def _written(session: TrainingSession, tokenizer: Tokenizer, prompt: list[int], length: int) -> str:
-    room = min(length - len(prompt), 32)
-    if room < 1:
-        return ""
-    return tokenizer.decode(list(generate(session, prompt, most=room, temperature=0, stop=tokenizer.ends))).strip()
 
 
 def _time(seconds: float) -> str:

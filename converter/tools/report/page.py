@@ -8,7 +8,7 @@ from functools import partial
 from importlib import resources
 
 from converter.program.origins import PHASES
-from converter.support.words import amount, count, share, size
+from converter.support.words import amount, count, size
 from converter.tflite.targets import unit_of
 from converter.tools.report import rows
 from converter.tools.report.beside import Beside
@@ -50,7 +50,7 @@ def render(
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters |= {"size": size, "count": count, "share": share}
+    environment.filters |= {"size": size, "count": count}
     manifest, account = contents.program.manifest, contents.account
     drawn = {
         "graph": contents.graph(),
@@ -66,6 +66,7 @@ def render(
         file_bytes=len(contents.program.data),
         statuses={name: words for name, words in STATUSES.items() if name in contents.statuses},
         parts=rows.parts(contents),
+        updates=rows.updates(contents),
         peaks=contents.peaks(),
         resident=rows.resident(contents),
         step=rows.step(contents),

@@ -11,12 +11,15 @@ import numpy as np
 
 from converter.program.manifest import LOSS_OF_STEP, TensorSpec
 from converter.program.origins import PHASES
-from converter.support.words import COSTS, amount, count, counted, reading, size
+from converter.support.folding import fold
+from converter.support.words import COSTS, amount, count, counted, reading, share, size
 from converter.tflite.lowering.forms import form_rows
 from converter.tflite.targets import unit_of
 from converter.tools.report.contents import STATUSES, LayerCosts, ReportContents
 
 Row = tuple[str, ...]
+#: More weights than these are folded.
+_MANY = 24
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,12 @@ def parts(contents: ReportContents) -> list[Row]:
         )
         for part, status in zip(contents.account.model, contents.statuses, strict=True)
     ]
+
+
+def updates(contents: ReportContents) -> list[Row]:
+    """Return what trains of each weight, and why; of many weights those of several layers that are alike as one."""
+    table: list[Row] = [(row.parameter, share(row.fraction), row.why) for row in contents.program.manifest.update.table]
+    return [row for row, _ in fold(table)] if len(table) > _MANY else table
 
 
 def resident(contents: ReportContents) -> list[Row]:

@@ -16,7 +16,7 @@ from gguf.quants import dequantize
 
 from converter.ir import INT4, INT8, StoredIntegers
 from converter.support.errors import NumericError, UsageError
-from converter.support.gguf import Block, Tensor, read_container
+from converter.support.gguf import Block, Tensor, open_container
 from decoder_frontend.stored import StoredTensor
 
 _BLOCKS = {kind.value: Block(kind.name, *GGML_QUANT_SIZES[kind]) for kind in GGMLQuantizationType}
@@ -44,8 +44,9 @@ def read_gguf(path: Path) -> GGUFFile:
         UsageError: it is no GGUF file, or it is damaged: what, at which tensor, and what to do.
     """
     unknown = "gguf does not know: quantise the model anew, in Q4_K_M or Q8_0 for example, or pip install -U gguf"
-    found = read_container(path, _BLOCKS, unknown, "language-models")
-    return GGUFFile(path, found.metadata, {tensor.name: _stored(path, tensor) for tensor in found.tensors})
+    file = open_container(path, "language-models")
+    tensors = file.tensors(_BLOCKS, unknown)
+    return GGUFFile(path, file.metadata, {tensor.name: _stored(path, tensor) for tensor in tensors})
 
 
 def _stored(path: Path, tensor: Tensor) -> StoredTensor:

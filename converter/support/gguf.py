@@ -64,30 +64,15 @@ class Tensor:
     data: np.ndarray
 
 
-@dataclass(frozen=True)
-class Container:
-    """A file that was opened.
-
-    Attributes:
-        metadata: by key; arrays of numbers are NumPy's, of texts lists.
-        tensors: in the order of the file.
-    """
-
-    metadata: Mapping[str, Any]
-    tensors: tuple[Tensor, ...]
-
-
-def read_container(path: Path, blocks: Mapping[int, Block], otherwise: str, page: str) -> Container:
+def open_container(path: Path, page: str) -> Container:
     """Return a file with its header read and checked; of its tensors nothing is read yet.
 
     Args:
         path: of the file.
-        blocks: the kinds of tensors that the caller reads, by number.
-        otherwise: what to do about a tensor of another kind, which ends the sentence.
         page: of the documentation, for errors.
 
     Raises:
-        UsageError: it is no GGUF file, or it is damaged: what, at which tensor, and what to do.
+        UsageError: it is no GGUF file, or it is damaged: what, and what to do.
     """
     check_regular(path)
     try:
@@ -116,9 +101,7 @@ def read_container(path: Path, blocks: Mapping[int, Block], otherwise: str, page
         key = reader.text(f"the key of entry {index} of the metadata")
         metadata[key] = reader.value(reader.number("<u4", f"the type of {key}"), key)
     headers = [reader.header(index) for index in range(count)]
-    return Container(
-        metadata, _tensors(reader, headers, metadata.get("general.alignment", _ALIGNMENT), blocks, otherwise)
-    )
+    return Container(metadata, reader, headers)
 
 
 def container_bytes(metadata: Mapping[str, str | float | int], tensors: Mapping[str, np.ndarray]) -> bytes:
@@ -256,27 +239,6 @@ class _Reader:
         return _Header(name, shape, self.number("<u4", name), self.number("<u8", name))
 
 
-def _tensors(
-    reader: _Reader, headers: list[_Header], alignment: Any, blocks: Mapping[int, Block], otherwise: str
-) -> tuple[Tensor, ...]:
-    """Return the tensors that lie behind the header."""
-    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise reader.fail(f"general.alignment is {alignment!r}, not a power of two")
-    first = -(-reader.place // alignment) * alignment
-    tensors: dict[str, Tensor] = {}
-    places = []
-    for header in headers:
-        if header.name in tensors:
-            raise reader.fail(f"two tensors are called {header.name}")
-        tensor = tensors[header.name] = _tensor(reader, header, first, alignment, blocks, otherwise)
-        places.append((header.offset, header.offset + tensor.data.size, header.name))
-    places.sort()
-    for (_, end, name), (start, _, after) in pairwise(places):
-        if start < end:
-            raise reader.fail(f"the tensors {name} and {after} lie in the same place")
-    return tuple(tensors.values())
-
-
 def _tensor(
     reader: _Reader, header: _Header, first: int, alignment: int, blocks: Mapping[int, Block], otherwise: str
 ) -> Tensor:
@@ -300,3 +262,43 @@ def _tensor(
             f"the tensor {name} ends at byte {start + size:,}, and the file at {reader.data.size:,}: it is cut off"
         )
     return Tensor(name, shape, header.kind, block, reader.data[start : start + size])
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file that was opened.
+
+    Attributes:
+        metadata: by key; arrays of numbers are NumPy's, of texts lists.
+    """
+
+    metadata: Mapping[str, Any]
+    _reader: _Reader
+    _headers: list[_Header]
+
+    def tensors(self, blocks: Mapping[int, Block], otherwise: str) -> list[Tensor]:
+        """Return the tensors that lie behind the header, in its order.
+
+        Args:
+            blocks: the kinds of tensors that the caller reads, by number.
+            otherwise: what to do about a tensor of another kind, which ends the sentence.
+
+        Raises:
+            UsageError: a tensor is of another kind, cut off, or in the place of another.
+        """
+        reader, alignment = self._reader, self.metadata.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise reader.fail(f"general.alignment is {alignment!r}, not a power of two")
+        first = -(-reader.place // alignment) * alignment
+        tensors: dict[str, Tensor] = {}
+        places = []
+        for header in self._headers:
+            if header.name in tensors:
+                raise reader.fail(f"two tensors are called {header.name}")
+            tensor = tensors[header.name] = _tensor(reader, header, first, alignment, blocks, otherwise)
+            places.append((header.offset, header.offset + tensor.data.size, header.name))
+        places.sort()
+        for (_, end, name), (start, _, after) in pairwise(places):
+            if start < end:
+                raise reader.fail(f"the tensors {name} and {after} lie in the same place")
+        return list(tensors.values())

@@ -200,6 +200,9 @@ def test_damaged_files_are_refused(base: Any, tmp_path: Path) -> None:
         assert data not in damaged[: len(cuts)]
     with pytest.raises(UsageError, match="cannot read"):
         pocketune.runtime.import_adapter(base[0], tmp_path / "nowhere.gguf", tmp_path / "none.state")
+    written.write(path, "llama", kind=Kind.Q4_0)
+    with pytest.raises(UsageError, match=r"is no LoRA adapter: its general\.type is 'model'"):
+        pocketune.runtime.import_adapter(base[0], path, tmp_path / "none.state")
 
 
 def test_what_has_no_place_in_such_a_file_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from converter.program.gguf_names import Names, read_names
 from converter.runtime.export.low_rank import Factors, matrices, unrounded
 from converter.support.errors import UsageError, nearest
 from converter.support.files import write_atomically
-from converter.support.gguf import Block, Container, Tensor, container_bytes, halves_first, read_container
+from converter.support.gguf import Block, Tensor, container_bytes, halves_first, open_container
 from converter.support.strict_json import parse_json
 
 SUFFIX = ".gguf"
@@ -92,11 +92,11 @@ def read_file(program: ProgramFile, path: Path) -> tuple[dict[str, Factors], dic
         UsageError: it is damaged, no such adapter, of another architecture, or of tensors that no program has.
     """
     names = _names(program)
-    file = read_container(path, _BLOCKS, "no adapter has: convert it anew, in f32, f16, bf16 or q8_0", "adapters")
-    alpha = _check(file, names, path)
+    file = open_container(path, "adapters")
+    alpha = _check(file.metadata, names, path)
     modules = {stored.tensor: (weight.removesuffix(".weight"), stored) for weight, stored in names.weights.items()}
     pairs: dict[str, dict[str, np.ndarray]] = {}
-    for tensor in file.tensors:
+    for tensor in file.tensors(_BLOCKS, "no adapter has: convert it anew, in f32, f16, bf16 or q8_0"):
         stem, kind = tensor.name[: -len(_A)], tensor.name[-len(_A) :]
         if kind not in (_A, _B):
             raise UsageError(
@@ -142,9 +142,8 @@ def _names(program: ProgramFile) -> Names:
     return names
 
 
-def _check(file: Container, names: Names, path: Path) -> float:
+def _check(said: Mapping[str, Any], names: Names, path: Path) -> float:
     """Return alpha, of a file that is an adapter for such models. Raise UsageError otherwise."""
-    said = file.metadata
     kind, architecture = said.get("general.type", "model"), said.get("general.architecture")
     if kind != "adapter" or said.get("adapter.type") != "lora":
         what = f"adapter.type is {said.get('adapter.type')!r}" if kind == "adapter" else f"general.type is {kind!r}"

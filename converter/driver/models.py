@@ -154,16 +154,14 @@ def import_model(model: Any, batch: int) -> Source:
     if is_language_model(model):
         model = language_model(model)
         made = _jax_source(model.jax_model(), batch)
-        shorter = {length: partial(import_model, other) for length, other in model.shorter().items()}
-        notes = [*made.notes, *model.opened.notes]
         return replace(
             made,
-            notes=notes,
+            notes=[*made.notes, *model.opened.notes],
             loss="next_token",
             optimizer="adam",
             rates=RATES,
             generates=reading_on(model),
-            shorter=shorter,
+            shorter={length: partial(import_model, other) for length, other in model.shorter().items()},
             gguf=model.names_in_gguf(),
         )
     if is_tflite(model):

@@ -44,7 +44,7 @@ from converter.tflite.emit.emit import Draft, Subgraph, draft
 from converter.tflite.lowering import state as export
 from converter.tflite.schedule import keeps_order, numbering
 
-#: What signatures give beside `loss`, `correct` and `done`, where that is not the model's output.
+#: What signatures give beside `loss`, `correct`, `finite` and `done`, where that is not the model's output.
 GIVES = {"evaluate": "figure", "fisher": "fisher"}
 
 
@@ -230,6 +230,7 @@ def _manifest(
             for term in done.goal.terms(done.source.graph)
             for name, labels in term.labels(done.source.graph).items()
         },
+        "poles": list(done.poles),
         "choices": [entries.chosen_channels(a, tensors) for a in done.adapters if a.a.kind == "choice"],
         **request.options.in_manifest(),
     }

@@ -82,6 +82,7 @@ class Compilation:
         goal: the loss, joined with the model.
         mixing: where rows of a batch influence each other, by signature.
         augmentation: what a step does to its inputs.
+        poles: operations of the step that may be infinite, in words.
         plain: the model that is exported of one with adapters.
         grafted: the file that is exported of a model that was read from one.
         exported: the model that is exported, lowered for several rows, where `infer` is for too few to tell rows from
@@ -119,6 +120,7 @@ class Compilation:
     goal: Loss | JointLoss = NOT_YET
     mixing: dict[str, str] = field(default_factory=dict)
     augmentation: Graph | None = None
+    poles: tuple[str, ...] = ()
     plain: Plain | None = None
     grafted: Grafted | None = None
     exported: Graph | None = None

@@ -15,6 +15,7 @@ from converter.program.adapters import LowRank
 from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET
 from converter.program.merge import Merge, MergedWeight
 from converter.training.schemes import Adapter, Plain, SchemeRow
+from converter.training.watch import FINITE
 
 if TYPE_CHECKING:
     from converter.training.optim.running_rate import ScheduledRate
@@ -128,6 +129,8 @@ def signature_of(graph: Graph, state: set[str], gives: str, mixing: str | None) 
 
     roles = ROLES | {v.name: "target" for v in graph.inputs if v.name.startswith(f"{TARGET}/")}
     results = {name: name for name in ("loss", "correct", "done")}
+    if any(v.name == "learning_rate" for v in graph.inputs):
+        results[FINITE] = "finite"
     results |= {name: "mask" for name in graph.outputs if name.startswith(MASK)}
     return {
         "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],

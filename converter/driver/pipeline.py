@@ -21,6 +21,7 @@ from converter.driver.features import (
     optimizer,
     rounding,
     signatures,
+    watch,
 )
 from converter.passes import absorb_layout
 from converter.passes.manager import Pass, in_order_of_need
@@ -107,6 +108,7 @@ PIPELINE = in_order_of_need(
     Pass("add-evaluate-infer", signatures.add_evaluate_and_infer, "behind the step", ("scored", "signatures")),
     Pass("add-other-rows", signatures.add_other_rows, "with the state of `infer`", ("signatures",)),
     Pass("add-fisher", signatures.add_fisher, "of what int8 left in float32", ("behind", "signatures")),
+    Pass("watch", watch.watch, "optimizer and derivatives are known, op by op", ("signatures",)),
     Pass("lower", lower, "the last semantic rewriting is done", ("signatures",), ("builtins",)),
     Pass("join-int8", frozen_int8.join_prefix, "the prefix is lowered already", ("builtins",)),
     Pass("join-augmentation", augmentation.join_to_step, "in front of that prefix", ("builtins",)),

@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from converter.program.manifest import GRADIENT, Manifest
+from converter.runtime.diverged import operations
 from converter.runtime.entry import SignatureEntry
 from converter.support.errors import NumericError
 
@@ -28,7 +29,7 @@ class GradientRange:
     """Looks at the gradients of each call; a tensor whose gradient vanishes is spoken of once."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._scale = manifest.loss_scale
+        self._scale, self._operations = manifest.loss_scale, operations(manifest)
         self._noted: set[str] = set()
 
     def check(self, entry: SignatureEntry) -> None:
@@ -52,7 +53,7 @@ class GradientRange:
         advice = (
             f"build with a smaller loss_scale, for example 0.125{built}, or scale the model's inputs down"
             if float16
-            else "its loss is finite and its slope is not, as that of sqrt at 0"
+            else self._operations or "its loss is finite and its slope is not, as that of sqrt at 0"
         )
         said = f"the gradient of {name} overflows, its largest number is {largest:g}"
         return f"{said}: {advice}. The weights are as they were"

@@ -8,6 +8,7 @@ from math import isfinite
 import numpy as np
 
 from converter.program.file import ProgramFile
+from converter.runtime.diverged import refusal, spoilt
 from converter.runtime.entry import ProgramEngine, SignatureEntry
 from converter.runtime.examples import Examples, check_whole
 from converter.runtime.gradient_range import GradientRange
@@ -17,6 +18,9 @@ from converter.support.errors import NumericError, UsageError
 
 #: What changes the state.
 _STEPS = ("train", "accumulate", "gradients", "apply")
+#: Beyond these a step may bring weights out of float32's range though nothing in it is infinite at finite numbers: only
+#: then what it makes is looked at where that is a copy of all of the state.
+_LARGE_RATE, _LARGE_LOSS = 1.0, 1e4
 
 
 class Running:
@@ -33,20 +37,27 @@ class Running:
         self._range = GradientRange(program.manifest)
         self._lost = False
         self._half_done = False
+        self._last = 0.0  # the size of the last loss
 
     def ready(self, signature: str) -> SignatureEntry:
-        """Return a signature that sees the state. Raises NumericError after a loss that was not finite."""
+        """Return a signature that sees the state. Raises NumericError where a step has spoilt it."""
         self.check_not_lost()
         entry = self._engine.entry(signature)
         self.memory.lend(entry)
         return entry
 
     def check_not_lost(self) -> None:
-        """Raises NumericError after a loss that was not finite."""
+        """Raises NumericError after a loss that was not finite, of a step that could not be taken back."""
         if self._lost:
             raise NumericError(
                 "the weights are not to be trusted since a loss was not finite: restore() or reset() first"
             )
+
+    def check_finite(self) -> None:
+        """Raises NumericError where a step has left something behind that is not finite, and could not say so."""
+        if not self.memory.is_all_finite():
+            self._lost = True
+            raise spoilt(self._manifest)
 
     def take(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Another state in the place of this one."""
@@ -62,22 +73,24 @@ class Running:
         """Run one step on checked rows, and return their loss before it.
 
         Raises:
-            NumericError: that is not finite, or a gradient is beyond what its engine can count.
+            NumericError: that is not finite, or something that the step writes; or a gradient is beyond what its engine
+                can count.
         """
+        self.check_not_lost()
+        looks = rate > _LARGE_RATE or self._last > _LARGE_LOSS
+        self.memory.remember(looks)
         if self._manifest.updating == "apply":
             loss = self._add_up(examples, signature)
             updated = self._call("apply", rate=rate) if isfinite(loss) else None
         else:
             updated = self._call(signature, examples, rate)
             loss = float(updated.output("loss")[0])
-        if updated is None or not isfinite(loss):
-            self._lost = True
-            raise NumericError(
-                f"the loss is {loss}: the training has diverged, often because the learning rate ({rate:g}) is too "
-                "high. The weights in memory are not to be trusted: restore() a saved state or reset()."
-            )
+        looks |= abs(loss) > _LARGE_LOSS
+        if updated is None or not isfinite(loss) or not self.memory.is_finite(updated, looks):
+            self._lost = not (self.memory.take_back() or updated is None)
+            raise refusal(self._manifest, loss, rate, not self._lost)
         self.memory.keep(updated)
-        self._half_done = False
+        self._half_done, self._last = False, abs(loss)
         return loss
 
     def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import inspect
 import os
-import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from converter.program.adapters import Adapter, adapters_of
 from converter.program.file import Readable, read_program
-from converter.program.manifest import Manifest, gathered
-from converter.program.parameters import check_tensors, parameters_of
+from converter.program.manifest import gathered
 from converter.runtime.channels import choose, information
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report
 from converter.runtime.evaluation import every_output, figures, inferred, outputs
 from converter.runtime.examples import Examples
 from converter.runtime.feeding import Order, check_one_step, check_resumable, check_validation, examples_for, feed_of
-from converter.runtime.interchange import StateSpec
+from converter.runtime.held_state import HeldState
 from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
-from converter.runtime.rates import Rate, RateWatch, rate_of_steps
-from converter.runtime.running import Running
-from converter.runtime.saved import Restored, restore_state, save_state
-from converter.runtime.state_dict import state_dict
+from converter.runtime.rates import Rate, rate_of_steps
 from converter.support.errors import UsageError
 
 
-class TrainingSession:
+class TrainingSession(HeldState):
     """Trains and uses a program of `pocketune.build` in the stock interpreter.
 
         with TrainingSession("model.tflite") as session:
@@ -43,8 +37,10 @@ class TrainingSession:
     may call any method: one step runs at a time. All raise UsageError for what the person can put right, and after
     `close`, and DeviceError when LiteRT fails. `report` says what runs the program.
 
-    After a step whose loss is not finite (NumericError) the weights in memory are not to be trusted, nor used or saved
-    until `restore` or `reset`; what is on disk is never touched by them.
+    A step whose loss is not finite, or that would make a weight or slot NaN or infinite, is refused (NumericError), and
+    the state stays that from before it. Where the program keeps its state in variables and nothing in it can be
+    infinite at finite numbers, no copy is made for that: the weights in memory are then not to be trusted, nor used or
+    saved until `restore` or `reset`. What is on disk is never touched by them.
     """
 
     def __init__(
@@ -76,16 +72,11 @@ class TrainingSession:
         """
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
             raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}", page="sessions")
-        self._program = program = read_program(path)
-        self.manifest: Manifest = program.manifest
-        self._lock = threading.RLock()
+        program = read_program(path)
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
+        super().__init__(program, engine)
         self.report: Report = engine.report
-        self._running: Running | None = Running(program, engine)
         self._epochs = 0  # of trainings without a seed
-        self._rate_watch = RateWatch(self.manifest, self.state)
-        self._states = StateSpec.of(program)
-        self._adopted: set[str] = set()  # graph hashes of programs whose states were taken over
 
     def train(
         self, x: Any, y: Any = None, learning_rate: float | None = None, weight: Any = None, rate_scale: float = 1.0
@@ -105,7 +96,7 @@ class TrainingSession:
         Raises:
             UsageError: wrong shape, dtype, label or number of rows, or a learning rate beside one that runs in the
                 program; the state stays as it was.
-            NumericError: the loss is not finite.
+            NumericError: the loss is not finite, or something that the step writes.
         """
         with self._lock:
             examples = self._examples(self.manifest.step, x, y, weight)
@@ -227,7 +218,8 @@ class TrainingSession:
 
         Raises:
             UsageError: as `train`; rows in memory are checked before the first step, those of batches when they come.
-            NumericError: the loss is not finite.
+            NumericError: the loss is not finite, or something that a step writes; of the last step it may be found at
+                the end alone.
         """
         check_keywords(others, inspect.signature(self.fit).parameters, self.manifest.batch)
         check_arguments(epochs, initial_epoch, patience, seed, listener)
@@ -251,10 +243,13 @@ class TrainingSession:
             progress=progress,
         )
         try:
-            return loop.run()
+            history = loop.run()
         finally:
             if seed is None and isinstance(feed.batches, Shuffled):
                 self._epochs += feed.batches.begun
+        with self._lock:
+            self._open().check_finite()
+        return history
 
     def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
         """Return the Fisher information of the input channels of weights that have chosen ones, on any rows.
@@ -292,106 +287,13 @@ class TrainingSession:
             self._rate_watch.forget()
             return self.channels()
 
-    def channels(self) -> dict[str, np.ndarray]:
-        """Return the channels that train, by weight; the first ones until they are chosen."""
-        state = self.state()
-        return {choice.weight: state[choice.indices] for choice in self.manifest.choices}
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """Return the trained weights as they are now, by the model's own names, in its own layout and full shape."""
-        return parameters_of(self._program, self.state())
-
-    def state_dict(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return them for `module.load_state_dict(..., strict=False)`, adapters merged; into `base` if it is given."""
-        return state_dict(self._program, self.state(), base)
-
-    def adapters(self) -> dict[str, Adapter]:
-        """Return the low-rank adapters as they are now, by the weights that they change."""
-        return adapters_of(self._program, self.state())
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Return a copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""
-        with self._lock:
-            return self._open().memory.read()
-
-    def save(self, path: str | os.PathLike) -> int:
-        """Writes the state to a file, whole or not at all; the one before stays as `<path>.previous`.
-
-        Returns:
-            The generation: how often this file was saved.
-
-        Raises:
-            NumericError: the state is not finite; the files stay as they were.
-            UsageError: the file cannot be written, or is something else than a state of this program.
-        """
-        with self._lock:
-            running = self._open()
-            running.check_not_lost()
-            return save_state(path, self._states, running.memory.read(), self._adopted)
-
-    def restore(self, path: str | os.PathLike, adopt: str | None = None) -> Restored:
-        """Takes the state from a file, also of another build of the same model.
-
-        A StateWarning says when only the older of the two files is good, and when an older version saved the state, so
-        that not all could be compared.
-
-        Args:
-            path: what `save` wrote, here or on a phone.
-            adopt: `matching` takes over the tensors that match by name and shape from the state of another program; the
-                others are as built. `save` may then write to the same path.
-
-        Returns:
-            What was taken over and what was left, by name, and what differs between the programs.
-
-        Raises:
-            UsageError: no file, both files damaged, or a state of another program, with what differs. The session stays
-                as it was.
-        """
-        with self._lock:
-            running = self._open()
-            tensors, restored = restore_state(path, self._states, adopt)
-            whole = dict(self._states.built) | tensors  # what is in memory may not be finite
-            check_tensors(self.manifest, whole, os.fspath(path))
-            running.take(whole)
-            self._rate_watch.forget()
-            if restored.differences:
-                self._adopted.add(restored.program)
-            return restored
-
-    def reset(self) -> None:
-        """Back to the state that was built."""
-        with self._lock:
-            self._open().reset()
-            self._rate_watch.forget()
-
-    def close(self) -> None:
-        """Gives the interpreter's memory back. What was not saved is gone; closing twice is fine."""
-        with self._lock:
-            self._running = None
-
-    def __enter__(self) -> TrainingSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         state = "closed" if self._running is None else f"batch {self.manifest.batch}, {self.manifest.state}"
         return f"TrainingSession({self.manifest.name}, {state})"
 
-    def _open(self) -> Running:
-        if self._running is None:
-            raise UsageError("the session is closed: open a new TrainingSession", page="sessions")
-        return self._running
-
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()
         return examples_for(signature, self.manifest, x, y, weight)
-
-    def _back(self, tensors: dict[str, np.ndarray]) -> None:
-        """To a state of this training."""
-        self._open().memory.write(tensors)
-        self._rate_watch.forget()
 
     def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         with self._lock:

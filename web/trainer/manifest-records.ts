@@ -58,7 +58,7 @@ export const frozen = oneOf(
 
 /** Who feeds or reads a tensor of a signature. */
 export type Role = Decoded<typeof role>;
-const role = oneOf("input", "target", "weight", "learning_rate", "state", "gradient", "tick", "loss", "correct", "figure", "mask", "output", "fisher", "done");
+const role = oneOf("input", "target", "weight", "learning_rate", "state", "gradient", "tick", "loss", "correct", "figure", "mask", "output", "fisher", "finite", "done");
 
 /**
  * An input or output of a signature. `role` says who feeds or reads it.
@@ -381,8 +381,12 @@ export const manifest = filled(record(
     certificates: unique(list(certificate), "on"),
     // what the loss takes for each target, by its name; where nothing is said, any numbers.
     target_labels: mapOf(targetLabels),
+    // operations of the step whose value or slope may be infinite though all that they take is finite, in words; where
+    // the runtime keeps the state, the signatures that update it then give `finite`: 0, or NaN where something that
+    // they wrote is not finite.
+    poles: counted(list(string), { most: 8 }),
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),
   },
-), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, certificates: [], target_labels: new Map(), identity: null });
+), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, certificates: [], target_labels: new Map(), poles: [], identity: null });
 

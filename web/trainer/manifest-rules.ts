@@ -28,6 +28,7 @@ export const ROLES: Readonly<Record<Role, RoleRule>> = {
   mask: {"out": true, "dtype": "float32", "prefix": "mask/"},
   output: {"out": true},
   fisher: {"out": true, "prefix": "fisher/"},
+  finite: {"out": true, "named": true, "dtype": "float32", "size": "1"},
   done: {"out": true, "named": true, "dtype": "float32", "size": "1"},
 };
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from converter.driver.compilation import Compilation
 from converter.driver.features.signatures import prepared
+from converter.driver.features.watch import with_watch
 from converter.support.errors import UsageError
 from converter.tflite.backend import to_builtins
 from converter.tflite.quantize.kept import kept_as_int8
@@ -29,6 +30,7 @@ def add_signatures(c: Compilation) -> Compilation:
         return c
     features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.behind)
     on_features = c.step.graphs_on_features(prepared(c, rest), c.goal, c.rule)
+    on_features = with_watch(c, on_features)
     steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}
     kept, widened = kept_as_int8(to_builtins(prepared(c, features), c.target) if c.prefix is None else c.prefix)
     steps = {name: join(widened, graph) for name, graph in steps.items()}

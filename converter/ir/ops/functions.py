@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.extent import Extent, Pole
+from converter.ir.extent import Extent, Pole, at_corners
 from converter.ir.op import Cotangent
 from converter.ir.ops.elementwise import Add, Binary, Div, Equal, Mul, Neg, Select, Sub, Unary
 
@@ -125,6 +125,9 @@ class Pow(Binary):
     """x ** y for x > 0 (any x when y is a whole number); with a cotangent for the base and the exponent."""
 
     function = np.power
+
+    def extent(self, *operands: Extent) -> Extent:
+        return at_corners(type(self).function, *operands) if operands[0].low >= 0 else super().extent(*operands)
 
     def pole(self, *operands: Extent) -> Pole:
         base, exponent = operands

@@ -2,6 +2,7 @@
 
 from converter.program.manifest.certificates import Certificate, CertificateFailure
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
+from converter.program.manifest.labels import TargetLabels
 from converter.program.manifest.names import INFER, at_length, rows_to_infer
 from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
@@ -22,7 +23,6 @@ from converter.program.manifest.records import (
     Signature,
     StateTensor,
     StoredDtype,
-    TargetLabels,
     TensorSpec,
     UpdateRow,
     gathered,

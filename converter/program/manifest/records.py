@@ -15,8 +15,9 @@ import numpy as np
 
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
+from converter.program.manifest.labels import TargetLabels
 from converter.program.manifest.names import at_length, rows_to_infer
-from converter.program.manifest.schema import LIMITS, ROLES
+from converter.program.manifest.schema import ROLES
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ Role = Literal[
     "mask",
     "output",
     "fisher",
+    "finite",
     "done",
 ]
 #: What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to.
@@ -199,59 +201,6 @@ class Update:
 
 
 @dataclass(frozen=True)
-class TargetLabels:
-    """What a loss takes for a target: labels of classes where it is of int32, numbers where it is of float32.
-
-    Attributes:
-        count: how many classes there are: labels go from 0 to one less, and of numbers there is one a class along the
-            last axis; None where numbers tell no classes apart.
-        masked: whether labels below 0 are left out.
-        ignored: one more label that is left out, be it among the others or beyond them.
-        least: the least number; None where there is none.
-        most: the largest; None where there is none.
-        only: the only numbers that there are, where these are few.
-        advice: what to pass in the place of other numbers; empty where nothing is to be said.
-    """
-
-    count: int | None = None
-    masked: bool = False
-    ignored: int | None = None
-    least: float | None = None
-    most: float | None = None
-    only: tuple[float, ...] = ()
-    advice: str = ""
-
-    def fit(self, values: np.ndarray) -> np.ndarray:
-        """Return which of some labels or numbers are such, [the same shape] of bool."""
-        if values.dtype.kind == "f":
-            return self._fit_numbers(values)
-        within = np.ones(values.shape, bool) if self.count is None else values < self.count
-        within &= self.masked or values >= 0
-        return within if self.ignored is None else within | (values == self.ignored)
-
-    def _fit_numbers(self, values: np.ndarray) -> np.ndarray:
-        if self.only:
-            return np.isin(values, np.array(self.only, values.dtype))
-        fits = np.ones(values.shape, bool)
-        if self.least is not None:
-            fits &= values >= self.least - LIMITS["slack"]
-        if self.most is not None:
-            fits &= values <= self.most + LIMITS["slack"]
-        return fits
-
-    @property
-    def words(self) -> str:
-        """Say which numbers are such."""
-        if self.only:
-            said = " or ".join(f"{number:g}" for number in self.only)
-        elif self.most is None:
-            said = "numbers" if self.least is None else f"numbers from {self.least:g} on"
-        else:
-            said = f"numbers {'' if self.least is None else f'from {self.least:g} '}to {self.most:g}"
-        return f"{said}{'' if self.count is None else ', one a class'}{f' ({self.advice})' if self.advice else ''}"
-
-
-@dataclass(frozen=True)
 class RunningRate:
     """A learning rate that the program computes itself; a step's input `learning_rate` multiplies it.
 
@@ -290,6 +239,9 @@ class Manifest:
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
         certificates: on which engines the step was run, the last time of each.
         target_labels: what the loss takes for each target, by its name; where nothing is said, any numbers.
+        poles: operations of the step whose value or slope may be infinite though all that they take is finite, in
+            words. Where the runtime keeps the state, the signatures that update it then give `finite`: 0, or NaN where
+            something that they wrote is not finite.
         identity: what a saved state belongs to; None where an older Pocketune built the program.
     """
 
@@ -317,6 +269,7 @@ class Manifest:
     loss_scale: float = 1.0
     certificates: tuple[Certificate, ...] = ()
     target_labels: dict[str, TargetLabels] = field(default_factory=dict)
+    poles: tuple[str, ...] = ()
     identity: Identity | None = None
 
     def to_json(self) -> dict[str, Any]:

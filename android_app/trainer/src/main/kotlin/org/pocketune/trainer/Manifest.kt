@@ -89,6 +89,9 @@ data class StateTensor(
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so. A power of two.
  * @property certificates on which engines the step was run, the last time of each.
  * @property targetLabels what the loss takes for each target, by its name; where nothing is said, any numbers.
+ * @property poles operations of the step whose value or slope may be infinite though all that they take is finite,
+ *   in words; where the runtime keeps the state, the signatures that update it then give `finite`: 0, or NaN where
+ *   something that they wrote is not finite.
  * @property identity what a saved state belongs to; null where an older Pocketune built the program.
  */
 @Serializable
@@ -116,6 +119,7 @@ data class Manifest(
     @SerialName("loss_scale") val lossScale: Double = 1.0,
     val certificates: List<Certificate> = emptyList(),
     @SerialName("target_labels") val targetLabels: Map<String, TargetLabels> = emptyMap(),
+    val poles: List<String> = emptyList(),
     val identity: Identity? = null,
 ) {
     /** Whether the program was found right on an engine, in this very version. */

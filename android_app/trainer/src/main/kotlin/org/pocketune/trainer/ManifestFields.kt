@@ -58,6 +58,7 @@ internal val ROLES: Map<Role, RoleRule> = mapOf(
     Role.MASK to RoleRule(isOutput = true, dtype = Dtype.FLOAT32, prefix = "mask/"),
     Role.OUTPUT to RoleRule(isOutput = true),
     Role.FISHER to RoleRule(isOutput = true, prefix = "fisher/"),
+    Role.FINITE to RoleRule(isOutput = true, isNamed = true, dtype = Dtype.FLOAT32, size = "1"),
     Role.DONE to RoleRule(isOutput = true, isNamed = true, dtype = Dtype.FLOAT32, size = "1"),
 )
 
@@ -190,6 +191,7 @@ internal object ManifestFields {
         checkUnique("$where.certificates", it.certificates.map { each -> each.on })
         it.certificates.forEachIndexed { i, each -> check("$where.certificates[$i]", each) }
         for ((name, each) in it.targetLabels) check("$where.target_labels.$name", each)
+        checkCount("$where.poles", it.poles.size, most = 8.0)
         it.identity?.let { set -> check("$where.identity", set) }
     }
 }

@@ -63,6 +63,7 @@ enum class Role {
     @SerialName("mask") MASK,
     @SerialName("output") OUTPUT,
     @SerialName("fisher") FISHER,
+    @SerialName("finite") FINITE,
     @SerialName("done") DONE,
 }
 

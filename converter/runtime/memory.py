@@ -64,7 +64,7 @@ class Variables:
     """
 
     def __init__(self, program: ProgramFile, engine: ProgramEngine) -> None:
-        self._engine = engine
+        self._program, self._engine = program, engine
         self._names = [t.tensor for t in program.manifest.state_tensors]
         self._is_watched = bool(program.manifest.signatures[program.manifest.updating].giving("finite"))
         self._before: dict[str, np.ndarray] = {}
@@ -95,7 +95,7 @@ class Variables:
     def is_all_finite(self) -> bool:
         save = self._engine.entry("save")
         save.invoke()
-        return _are_finite(save)
+        return _are_finite(save, self._program)
 
     def take_back(self) -> bool:
         before = self._saved() if self._is_watched else self._before
@@ -126,7 +126,7 @@ class Arguments:
     """
 
     def __init__(self, program: ProgramFile, engine: ProgramEngine) -> None:
-        self._manifest = program.manifest
+        self._program, self._manifest = program, program.manifest
         self._home = engine.entry(program.manifest.updating)
         self._initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
         taken = {spec.name for spec in self._home.signature.taking("state")}
@@ -165,7 +165,7 @@ class Arguments:
         self._before = {name: self._at_home(name).copy() for name in self._early}
 
     def is_finite(self, entry: SignatureEntry, looks: bool) -> bool:
-        return _are_finite(entry)
+        return _are_finite(entry, self._program)
 
     def is_all_finite(self) -> bool:
         return True  # nothing else was taken over
@@ -211,11 +211,12 @@ class Arguments:
             self._home.input(spec.name)[...] = 0
 
 
-def _are_finite(entry: SignatureEntry) -> bool:
-    """Return whether the tensors of the state that a call has given are finite."""
-    given = (entry.output(spec.name) for spec in entry.signature.giving("state") if spec.dtype == "float32")
+def _are_finite(entry: SignatureEntry, program: ProgramFile) -> bool:
+    """Return whether the tensors of the state that a call has given are finite, but for those that begin infinite."""
+    given = {spec.name: entry.output(spec.name) for spec in entry.signature.giving("state") if spec.dtype == "float32"}
     with np.errstate(over="ignore", invalid="ignore"):  # a sum is looked at more quickly than each number
-        return all(np.isfinite(array.sum()) or np.isfinite(array).all() for array in given)
+        broken = {name for name, array in given.items() if not (np.isfinite(array.sum()) or np.isfinite(array).all())}
+    return not any(np.isfinite(program.initial(t)).all() for t in program.manifest.state_tensors if t.tensor in broken)
 
 
 def memory_of(program: ProgramFile, engine: ProgramEngine) -> Memory:

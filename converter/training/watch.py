@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
+import numpy as np
+
+from converter.ir import Builder, Graph, Node, Parameter, Value, dependents, ops, reachable
 from converter.ir.extent import Extent, Pole
 from converter.ir.finite import Finiteness
 
@@ -76,17 +78,20 @@ def _is_chosen_away(node: Node, step: Graph) -> bool:
 
 def _slots_above_zero(step: Graph) -> Mapping[Value, Extent]:
     """Return the slots that no step brings below 0: they begin there, and none is if none was before."""
-    known = {
-        value: Extent(low=0.0)
-        for value, parameter in step.parameters.items()
-        if parameter.kind == "slot" and value in step.updates and (parameter.value >= 0).all()
-    }
+    slots = [v for v, parameter in step.parameters.items() if parameter.kind == "slot" and v in step.updates]
+    known = {v: Extent(low=0.0) for v in slots if (_built(step.parameters[v]) >= 0).all()}
     while True:
         finite = Finiteness(step, known)
         kept = {v: extent for v, extent in known.items() if finite.extent(step.updates[v]).low >= 0}
         if len(kept) == len(known):
             return kept
         known = kept
+
+
+def _built(parameter: Parameter) -> np.ndarray:
+    """Return the numbers that a parameter begins with, one for all where it is not laid out."""
+    array = parameter.value
+    return array if any(array.strides) else array.flat[:1]
 
 
 def words(nodes: Iterable[Node]) -> tuple[str, ...]:
@@ -99,12 +104,15 @@ def watched(step: Graph) -> Graph:
     """Return a step that updates with the output `finite`, float32 [1].
 
     It is 0 where all that the step writes is finite; where something is not, or its sum leaves float32's range, NaN.
+    What begins infinite, as the least loss so far, does not count.
     """
     b = Builder(step.copy())
     written = [
         new
-        for parameter, new in step.updates.items()
-        if new is not parameter and new.dtype.kind == "f" and step.parameters[parameter].kind != "accumulator"
+        for value, new in step.updates.items()
+        for parameter in [step.parameters[value]]
+        if new is not value and new.dtype.kind == "f" and parameter.kind != "accumulator"
+        if np.isfinite(_built(parameter)).all()
     ]
     sums = [b.reshape(b.sum(new, tuple(range(len(new.shape)))), (1,)) for new in written]
     whole = b.reshape(b.sum(b(ops.Concat(0), *sums), (0,)), (1,)) if len(sums) > 1 else sums[0]

@@ -198,3 +198,15 @@ def test_a_state_that_could_not_be_kept_is_not_used(tmp_path: Path) -> None:
         session.reset()
         for name, array in by_name(example.params).items():
             np.testing.assert_array_equal(session.parameters()[name], array)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_slots_that_begin_infinite_may_stay_so(state: str) -> None:
+    """The least loss so far, of which none was seen for three steps."""
+    best = optax.contrib.reduce_on_plateau(accumulation_size=4)
+    with TrainingSession(built(state=state, optimizer=optax.chain(optax.sgd(0.01), best)).data) as session:
+        session.train(GOOD, Y)
+        assert any(np.isinf(array).any() for array in session.state().values())
+        with pytest.raises(NumericError, match="Sqrt"):
+            session.train(BAD, Y)
+        session.fit(GOOD, Y, epochs=2, progress=False)

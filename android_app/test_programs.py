@@ -13,7 +13,7 @@ one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.
 models with smaller weights, of a model that gives wide.output for wide.x.
 OUT/mlp.fit holds the losses of two epochs of `fit` with mlp-lean, in the order of the seed 5.
 OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
-OUT/trains-only.tflite infers nothing.
+OUT/trains-only.tflite infers nothing. OUT/rooted-<export>.tflite have a root whose slope is infinite at 0.
 OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of docs/web.md: 8 numbers, 3 classes.
 OUT/docs-language.tflite is the language model of docs/web.md.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
@@ -256,6 +256,18 @@ def write_docs(out: Path) -> None:
         converter.build(source, optimizer="sgd", batch=BATCH, target=target).write(out / f"{name}.tflite")
 
 
+def write_rooted(out: Path, state: str) -> None:
+    """Make a program that can make its weights NaN behind a finite loss."""
+    source = model("mlp", np.random.default_rng(0))
+
+    def apply(params: object, x: jax.Array) -> jax.Array:
+        return jnp.sqrt(jnp.maximum(source.apply(params, x), 0.0))
+
+    rooted = Model(apply, source.params, source.inputs)
+    options = {"batch": BATCH, "target": "tflite-2.16", "optimizer": "sgd", "check": False}
+    converter.build(rooted, state=state, **options).write(out / f"rooted-{state}.tflite")
+
+
 def check(program: Path, state: Path, trained: Path) -> None:
     """Read a state that Kotlin wrote, and print how far it is from the expected one."""
     with TrainingSession(program) as session:
@@ -293,4 +305,6 @@ if __name__ == "__main__":
         converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
         converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")
         converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
+        for state in ("variables", "stateless"):
+            write_rooted(folder, state)
         write_traces(folder)

@@ -107,6 +107,7 @@ export class FailingStore extends MemoryStore {
 export interface Script {
   loss?: (value: number) => number;
   accuracy?: (value: number) => number;
+  finite?: () => number;
   onStep?: (step: number) => void;
 }
 
@@ -172,6 +173,7 @@ export function scripted(script: Script = {}, record = new Log()): RuntimeFactor
         }
         if (spec.role === "gradient" && own) return tensor(own.map((n) => n + sum));
         if (spec.role === "loss") return numbers(spec, loss(value) * (name === "accumulate" ? sum : 1));
+        if (spec.role === "finite") return numbers(spec, script.finite?.() ?? 0);
         if (spec.role === "mask") return numbers(spec, 0.5);
         return numbers(spec, spec.role === "correct" ? accuracy(value) * sum : value);
       };

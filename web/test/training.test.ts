@@ -172,6 +172,21 @@ test("divergence is told, and nothing of it stays", async () => {
   assert.equal(await wild.store.read("personal.state"), null);
 });
 
+test("a step that writes what is not finite is told of, whatever the loss is, and the operation comes first", async () => {
+  for (const name of ["rooted-variables", "rooted-stateless"]) {
+    let steps = 0;
+    const script = { loss: () => 1, finite: () => (steps++ < 2 ? 0 : Number.NaN) };
+    const { trainer } = await bench(script, await program(name));
+    const rates = [0.5, 0.5, name.endsWith("stateless") ? 3e38 : 0.5, 3e38];
+    const learningRate = (step: number) => rates[step] ?? 0;
+    const diverged = last(await collected(trainer.fit(samples(32), { epochs: 1, learningRate })));
+    assert.ok(diverged.kind === "diverged" && Number.isNaN(diverged.loss));
+    assert.equal(diverged.step, name.endsWith("stateless") ? 3 : 2);
+    const at = ["Sqrt (", "learning rate"].map((words) => diverged.why.indexOf(words));
+    assert.ok((at[0] ?? -1) >= 0 && (at[0] ?? 0) < (at[1] ?? -1), diverged.why);
+  }
+});
+
 test("a full storage leaves the old state, in memory and in the store", async () => {
   const { trainer, store } = await bench();
   await trainer.save();

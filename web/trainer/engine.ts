@@ -6,9 +6,10 @@ import type { Signature, TensorSpec } from "./manifest-records.ts";
 import { FISHER } from "./manifest-rules.ts";
 import { Arguments, freeAll, type Memory, type Tensors, Variables, zeros } from "./memory.ts";
 import type { Program } from "./program.ts";
+import { refusal } from "./refusal.ts";
 import type { TrainingRuntime } from "./runtime.ts";
 import type { Evaluation, Row, Values } from "./samples.ts";
-import type { StoredTensor } from "./state-file.ts";
+import { isFiniteTensor, type StoredTensor } from "./state-file.ts";
 
 /** Called between two calls of the runtime; what it throws ends the work. */
 export type Between = () => void;
@@ -23,7 +24,7 @@ export class Engine {
   private isHalfDone = false;
 
   constructor(
-    program: Program,
+    private readonly program: Program,
     private readonly runtime: TrainingRuntime,
   ) {
     this.manifest = program.manifest;
@@ -32,10 +33,15 @@ export class Engine {
       : new Variables(this.manifest, runtime);
   }
 
-  /** A training step; returns the loss before it. The state is then not to be trusted if that is not finite. */
+  /**
+   * A training step; returns the loss before it. The state is then not to be trusted if that is not finite. Throws
+   * DivergedError: something that the step writes is not finite; nor is the state to be trusted then.
+   */
   async train(batch: Batch, rate: number): Promise<number> {
     if (this.manifest.accumulates) return await this.trainByParts(batch, rate);
-    return lossOf(await this.update("train", rate, batch));
+    const outputs = await this.update("train", rate, batch);
+    await this.checkWritten(outputs, lossOf(outputs), rate);
+    return lossOf(outputs);
   }
 
   /** Adds up the gradients of micro-batches, then updates. */
@@ -46,7 +52,7 @@ export class Engine {
     for (const part of batch.shares(this.manifest.microBatch)) sum += lossOf(await this.call("accumulate", part));
     const loss = Math.fround(sum);
     if (Number.isFinite(loss)) {
-      await this.update("apply", rate);
+      await this.checkWritten(await this.update("apply", rate), loss, rate);
       this.isHalfDone = false;
     }
     return loss;
@@ -56,6 +62,20 @@ export class Engine {
     const outputs = await this.call(name, batch, rate);
     this.memory.settle();
     return outputs;
+  }
+
+  /** Looks at what a step has written, where an operation of the program can be infinite at finite numbers. */
+  private async checkWritten(outputs: Map<string, Values>, loss: number, rate: number): Promise<void> {
+    const { manifest, program } = this;
+    if (manifest.fields.poles.length === 0 || !Number.isFinite(loss)) return;
+    const told = outputs.get("finite")?.[0];
+    let isGood = told === undefined || Number.isFinite(told);
+    if (manifest.isStateless) {
+      const broken = (await this.memory.read()).filter((tensor) => !isFiniteTensor(tensor)).map(({ name }) => name);
+      // What begins infinite, as the least loss so far, may stay so.
+      isGood = !program.initialState().some((tensor) => broken.includes(tensor.name) && isFiniteTensor(tensor));
+    }
+    if (!isGood) throw new DivergedError(refusal(manifest, loss, rate));
   }
 
   /** Mean loss and accuracy over all batches. Throws DivergedError: the loss is not finite. */

@@ -35,8 +35,17 @@ export type TrainEvent =
   /** Nothing runs until the reason is gone. */
   | { readonly kind: "paused"; readonly reason: PauseReason }
   | { readonly kind: "resumed" }
-  /** The loss of this step is not finite. The state is again what it was before the training. */
-  | { readonly kind: "diverged"; readonly epoch: number; readonly step: number; readonly loss: number }
+  /**
+   * The numbers of this step are not finite. The state is again what it was before the training. `loss` is NaN where it is
+   * not the loss; `why` in plain words: operations that can be infinite are named, with their layers.
+   */
+  | {
+      readonly kind: "diverged";
+      readonly epoch: number;
+      readonly step: number;
+      readonly loss: number;
+      readonly why: string;
+    }
   /**
    * The end. `adopted`: generation of the saved state; null when accuracy on the held-out samples fell: then the state
    * is again what it was before.

@@ -9,10 +9,12 @@ import type { Manifest } from "./manifest.ts";
 import type { RunningRate } from "./manifest-records.ts";
 import type { WholePlan } from "./plan.ts";
 import type { Program } from "./program.ts";
+import { refusal } from "./refusal.ts";
 import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "./samples.ts";
 import { isFiniteTensor, isStateOf, type StoredTensor } from "./state-file.ts";
 
 const MOST_STEPS = 10_000_000;
+const WEIGHTS_LOST = "the weights are not finite";
 
 /** What a training works with. */
 export interface Workshop {
@@ -107,9 +109,18 @@ export class Training {
       const why = await this.standstill.at(step, () => alone(() => engine.read()));
       if (why !== null) yield { kind: "standstill", step, why };
       const started = performance.now();
-      const loss = await alone(() => engine.train(rows, this.rates[step] ?? 0));
+      const rate = this.rates[step] ?? 0;
+      let loss: number;
+      try {
+        loss = await alone(() => engine.train(rows, rate));
+      } catch (error) {
+        if (!(error instanceof DivergedError)) throw error;
+        return yield await this.diverged(epoch, step, Number.NaN, error.message);
+      }
       const millis = performance.now() - started;
-      if (!Number.isFinite(loss)) return yield await this.diverged(epoch, step, loss);
+      if (!Number.isFinite(loss)) {
+        return yield await this.diverged(epoch, step, loss, refusal(this.shop.program.manifest, loss, rate));
+      }
       yield { kind: "step", epoch, step, loss, millis };
       if (this.isCheckpoint(step + 1)) yield await this.checkpoint(epoch, step);
       if (this.isSettled) return;
@@ -124,7 +135,7 @@ export class Training {
   private async checkpoint(epoch: number, step: number): Promise<TrainEvent> {
     this.shop.checkGoesOn();
     const state = await this.shop.alone(() => this.shop.engine.read());
-    if (!state.every(isFiniteTensor)) return await this.diverged(epoch, step, Number.NaN);
+    if (!state.every(isFiniteTensor)) return await this.diverged(epoch, step, Number.NaN, WEIGHTS_LOST);
     await this.shop.checkpoints.save(this.fingerprint, step + 1, state);
     return { kind: "checkpointed", steps: step + 1 };
   }
@@ -136,7 +147,8 @@ export class Training {
       evaluation = await this.evaluate();
     } catch (error) {
       if (!(error instanceof DivergedError)) throw error;
-      return yield await this.diverged(epoch, (epoch + 1) * this.curriculum.stepsPerEpoch - 1, Number.NaN);
+      const step = (epoch + 1) * this.curriculum.stepsPerEpoch - 1;
+      return yield await this.diverged(epoch, step, Number.NaN, "the loss on the held-out samples is not finite");
     }
     if (!evaluation) return;
     const isBest = await this.progress.add(evaluation, () => this.shop.alone(() => this.shop.engine.read()));
@@ -148,7 +160,7 @@ export class Training {
     const { kept: after, bestState } = this.progress;
     const state = bestState ?? (await alone(() => engine.read()));
     if (!state.every(isFiniteTensor)) {
-      return yield await this.diverged(this.plan.epochs - 1, this.rates.length - 1, Number.NaN);
+      return yield await this.diverged(this.plan.epochs - 1, this.rates.length - 1, Number.NaN, WEIGHTS_LOST);
     }
     checkGoesOn();
     const isWorse = before !== null && after !== null && !isMatched(before, after);
@@ -160,11 +172,11 @@ export class Training {
     yield { kind: "finished", before, after, stoppedEarly: this.progress.isOver, adopted };
   }
 
-  private async diverged(epoch: number, step: number, loss: number): Promise<TrainEvent> {
+  private async diverged(epoch: number, step: number, loss: number, why: string): Promise<TrainEvent> {
     await this.shop.alone(() => this.shop.engine.write(this.before));
     this.isSettled = true;
     await this.dropCheckpoints();
-    return { kind: "diverged", epoch, step, loss };
+    return { kind: "diverged", epoch, step, loss, why };
   }
 
   private async dropCheckpoints(): Promise<void> {

@@ -106,14 +106,15 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     /**
      * A training step; returns the loss before it. The state is then not to be trusted if that is not finite.
      *
-     * @throws DivergedException a gradient is too large; nor is the state then.
+     * @throws DivergedException a gradient is too large, or something that the step writes is not finite; nor is the state
+     *   to be trusted then.
      */
     fun train(batch: Batch, rate: Float): Float =
         if (manifest.updatingName == UPDATE) trainByParts(batch, rate) else trainAtOnce(batch, rate)
 
     private fun trainAtOnce(batch: Batch, rate: Float): Float {
         val train = filled("train", batch)
-        update(train, rate)
+        update(train, rate) { train.loss() }
         return train.loss()
     }
 
@@ -132,14 +133,15 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
             if (!sum.isFinite()) return sum.toFloat()
             memory.keep(step, share.toFloat())
         }
-        update(entry(manifest.updatingName), rate)
+        update(entry(manifest.updatingName), rate) { sum.toFloat() }
         isHalfDone = false
         return sum.toFloat()
     }
 
-    private fun update(entry: EntryPoint, rate: Float) {
+    private fun update(entry: EntryPoint, rate: Float, loss: () -> Float) {
         entry.inputs.getValue("learning_rate").set(rate)
         run(entry)
+        if (loss().isFinite() && !memory.isFinite(entry)) throw DivergedException(manifest.refusal(loss(), rate))
         memory.keep(entry, share = 1f)
     }
 

@@ -49,7 +49,7 @@ internal class Gradients(private val manifest: Manifest, private val isHalf: Boo
             if (isHalf) {
                 "half precision ends at $end: build with a loss scale below ${manifest.lossScale}, or scale the inputs down"
             } else {
-                "the loss is finite and its slope is not: lower the learning rate"
+                manifest.operations() ?: "the loss is finite and its slope is not: lower the learning rate"
             }
         throw DivergedException("the gradient of $tensor overflows, it reaches ${get(bad)}; $advice")
     }

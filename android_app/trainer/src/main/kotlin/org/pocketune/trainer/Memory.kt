@@ -8,6 +8,12 @@ internal class Call(val inputs: Map<String, ByteBuffer>, val outputs: Map<String
 
 /** Where the state of a program lives while it trains: one class for each export. */
 internal interface Memory {
+    /**
+     * Whether the state is that a call of the signature that updates has made. It is looked at where an operation of the
+     * program can be infinite at finite numbers; else it is taken for finite.
+     */
+    fun isFinite(entry: EntryPoint): Boolean
+
     /** The buffers of an entry, with those of the state and of the gradients that it takes and gives. */
     fun call(entry: EntryPoint): Call
 
@@ -47,6 +53,8 @@ internal class Variables(private val manifest: Manifest, private val runtime: Tr
         return calls.getOrPut(entry.name) { Call(entry.inputs.buffers(), entry.outputs.buffers()) }
     }
 
+    override fun isFinite(entry: EntryPoint) = entry.outputs["finite"]?.get()?.isFinite() ?: true
+
     override fun keep(entry: EntryPoint, share: Float) = Unit
 
     override fun read(tensor: String): ByteArray {
@@ -68,7 +76,7 @@ internal class Variables(private val manifest: Manifest, private val runtime: Tr
  *
  * @param isHalf whether gradients come in half precision.
  */
-internal class Arguments(program: Program, isHalf: Boolean) : Memory {
+internal class Arguments(private val program: Program, isHalf: Boolean) : Memory {
     private val manifest = program.manifest
 
     /** A tensor of the state. What no call makes has one buffer in both roles. */
@@ -100,6 +108,14 @@ internal class Arguments(program: Program, isHalf: Boolean) : Memory {
             entry.outputs.buffers() + gradients.given(signature) +
                 signature.giving(Role.STATE).associate { it.name to places.getValue(it.name).written },
         )
+    }
+
+    override fun isFinite(entry: EntryPoint): Boolean {
+        if (manifest.poles.isEmpty()) return true
+        val given = manifest.signatures.getValue(entry.name).giving(Role.STATE).filter { it.dtype == Dtype.FLOAT32 }
+        val broken = given.filter { !places.getValue(it.name).written.isFinite() }.map { it.name }
+        // What begins infinite, as the least loss so far, may stay so.
+        return manifest.stateTensors.none { it.tensor in broken && program.initial(it).isFinite() }
     }
 
     override fun keep(entry: EntryPoint, share: Float) {

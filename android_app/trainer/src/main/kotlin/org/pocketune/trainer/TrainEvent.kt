@@ -51,7 +51,7 @@ sealed interface TrainEvent {
      * training.
      *
      * @property loss NaN where it is not the loss.
-     * @property why in plain words.
+     * @property why in plain words; operations that can be infinite are named, with their layers.
      */
     data class Diverged(val epoch: Int, val step: Int, val loss: Float, val why: String) : TrainEvent
 

@@ -98,7 +98,7 @@ internal class Training(
                     return diverged(epoch, step, Float.NaN, checkNotNull(error.message))
                 }
             val millis = (System.nanoTime() - started) / NANOS_PER_MILLI
-            if (!loss.isFinite()) return diverged(epoch, step, loss, "the loss is $loss")
+            if (!loss.isFinite()) return diverged(epoch, step, loss, manifest.refusal(loss, rates[step]))
             events.send(TrainEvent.Step(epoch, step, loss, millis))
             if (isCheckpoint(step + 1) && !checkpoint(epoch, step)) return false
             yield()

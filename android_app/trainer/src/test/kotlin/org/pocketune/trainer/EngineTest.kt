@@ -103,6 +103,20 @@ class EngineTest {
         assertTrue("slope" in failure.message.orEmpty(), "$failure")
     }
 
+    @ParameterizedTest
+    @ValueSource(strings = ["rooted-variables", "rooted-stateless"])
+    fun `what a step writes that is not finite is told of, whatever the loss is, and the operation comes first`(name: String) {
+        val program = Fixture.program(name)
+        var isFinite = true
+        val runtime = ScriptedRuntime(program.manifest, finite = { if (isFinite) 0f else Float.NaN })
+        val engine = Engine(program, runtime).apply { write(Fixture.tensors(program, 1f)) }
+        val batch = Batch(Fixture.samples(8), List(8) { 1f })
+        assertEquals(0.5f, engine.train(batch, 0.25f))
+        isFinite = false
+        val said = assertFailsWith<DivergedException> { engine.train(batch, Float.POSITIVE_INFINITY) }.message.orEmpty()
+        assertTrue(said.indexOf("Sqrt (") in 0 until said.indexOf("learning rate"), said)
+    }
+
     @Test
     fun `the accuracy is that of the places that count`() = runBlocking {
         for ((name, expected) in listOf("mixing" to 0.01, "masked" to 0.02)) {

@@ -18,7 +18,10 @@ internal object Fixture {
     val states by lazy { StateSpec(stateless) }
 
     /** A state of [stateless], all of it [value]. */
-    fun tensors(value: Float): List<StoredTensor> = stateless.manifest.stateTensors.map {
+    fun tensors(value: Float): List<StoredTensor> = tensors(stateless, value)
+
+    /** A state of a program, all of it [value]. */
+    fun tensors(program: Program, value: Float): List<StoredTensor> = program.manifest.stateTensors.map {
         val bytes = ByteBuffer.allocate(it.byteSize).order(ByteOrder.LITTLE_ENDIAN)
         while (bytes.hasRemaining()) if (it.dtype == Dtype.FLOAT32) bytes.putFloat(value) else bytes.putInt(value.toInt())
         StoredTensor(it.tensor, it.dtype, it.shape, bytes.apply { clear() })
@@ -44,6 +47,7 @@ internal class ScriptedRuntime(
     private val loss: (Float) -> Float = { 1 / (1 + it) },
     private val accuracy: (Float) -> Float = { it / 100 },
     private val gradient: () -> Float = { 1f },
+    private val finite: () -> Float = { 0f },
     runs: Accelerator = Accelerator.NPU,
     private val onStep: (Int) -> Unit = {},
 ) : TrainingRuntime {
@@ -115,6 +119,7 @@ internal class ScriptedRuntime(
             accumulated = 0f
         }
         outputs["loss"]?.putFloat(0, loss(value) * if (signature == "accumulate") rows.sum() else 1f)
+        outputs["finite"]?.putFloat(0, finite())
         outputs["correct"]?.putFloat(0, accuracy(value) * rows.sum())
         for (each in spec.giving(Role.MASK)) fill(outputs.getValue(each.name), 0.5f)
         outputs["output"]?.let { for (i in 0 until it.capacity() / 4) it.putFloat(4 * i, value) }

@@ -158,6 +158,12 @@ def _prepared(plan: Plan, model: Any, length: int) -> Work:
         raise UsageError(f"cannot write {plan.out}: {error.strerror}", page="command-line") from error
     if not os.access(parent, os.W_OK) or (plan.out.exists() and not os.access(plan.out, os.W_OK)):
         raise UsageError(f"cannot write {plan.out}: it may not be written to", page="command-line")
+    if plan.out.exists() and plan.out.is_dir() == bool(plan.out.suffix):
+        there, wanted = ("folder", "a file") if plan.out.suffix else ("file", "a folder")
+        raise UsageError(
+            f"cannot write {plan.out}: a {there} is there, and the adapter is {wanted}: name another --out",
+            page="command-line",
+        )
     work = Work(plan.out.with_name(f"{plan.out.name}.learning"), _request(plan, length))
     weights = sum(math.prod(tensor.shape) for tensor in model.parameters().values())
     needed = int(weights * _BYTES.get(plan.frozen, _BYTES_OF_FOUR_BITS)) + (64 << 20)

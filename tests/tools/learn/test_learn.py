@@ -93,9 +93,12 @@ def test_lines_that_are_no_examples_are_named(line: str, said: str, tmp_path: Pa
 
 def test_what_is_wrong_is_said_before_anything_is_built(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    (tmp_path / "folder.gguf").mkdir()
     for options, said in (
         ({"length": 4}, r"the example in line . has .* tokens and a row 4: --length"),
         ({"out": tmp_path / "file/adapter"}, "cannot write"),
+        ({"out": tmp_path / "file"}, "a file is there, and the adapter is a folder"),
+        ({"out": tmp_path / "folder.gguf"}, "a folder is there, and the adapter is a file"),
         ({"out": tmp_path / "adapter.bin"}, r"a folder for PEFT, or a \.gguf file for llama\.cpp"),
         (
             {"out": tmp_path / "adapter.gguf", "update": "dora-2"},

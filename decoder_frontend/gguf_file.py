@@ -44,7 +44,7 @@ def read_gguf(path: Path) -> GGUFFile:
         UsageError: it is no GGUF file, or it is damaged: what, at which tensor, and what to do.
     """
     unknown = "gguf does not know: quantise the model anew, in Q4_K_M or Q8_0 for example, or pip install -U gguf"
-    file = open_container(path, "language-models")
+    file = open_container(path)
     tensors = file.tensors(_BLOCKS, unknown)
     return GGUFFile(path, file.metadata, {tensor.name: _stored(path, tensor) for tensor in tensors})
 

@@ -64,12 +64,11 @@ class Tensor:
     data: np.ndarray
 
 
-def open_container(path: Path, page: str) -> Container:
+def open_container(path: Path) -> Container:
     """Return a file with its header read and checked; of its tensors nothing is read yet.
 
     Args:
         path: of the file.
-        page: of the documentation, for errors.
 
     Raises:
         UsageError: it is no GGUF file, or it is damaged: what, and what to do.
@@ -78,12 +77,12 @@ def open_container(path: Path, page: str) -> Container:
     try:
         data = np.memmap(path, np.uint8, mode="r")
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", page=page) from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="language-models") from error
     except ValueError as error:
-        raise UsageError(f"{path} is empty. {_ADVICE}", page=page) from error
+        raise UsageError(f"{path} is empty. {_ADVICE}", page="language-models") from error
     if data[:4].tobytes() != _MAGIC:
-        raise UsageError(f"{path} is no GGUF file: it does not begin with GGUF", page=page)
-    reader = _Reader(path, data, page)
+        raise UsageError(f"{path} is no GGUF file: it does not begin with GGUF", page="language-models")
+    reader = _Reader(path, data)
     reader.place = 4
     version = reader.number("<u4", "the version")
     if version not in _VERSIONS:
@@ -91,7 +90,7 @@ def open_container(path: Path, page: str) -> Container:
         raise UsageError(
             f"{path} is {what}; versions 2 and 3 of GGUF are read, little endian: convert it with llama.cpp's "
             "convert_hf_to_gguf.py",
-            page=page,
+            page="language-models",
         )
     count, entries = reader.number("<u8", "the number of tensors"), reader.number("<u8", "the number of entries")
     reader.check_count(count, 24, "tensors")
@@ -163,12 +162,12 @@ class _Header:
 class _Reader:
     """The bytes of a file and a place in them."""
 
-    def __init__(self, path: Path, data: np.ndarray, page: str) -> None:
-        self.path, self.data, self.page, self.place = path, data, page, 0
+    def __init__(self, path: Path, data: np.ndarray) -> None:
+        self.path, self.data, self.place = path, data, 0
 
     def fail(self, what: str) -> UsageError:
         """Return the error of a damaged file."""
-        return UsageError(f"{self.path} is damaged: {what}. {_ADVICE}", page=self.page)
+        return UsageError(f"{self.path} is damaged: {what}. {_ADVICE}", page="language-models")
 
     def take(self, size: int, what: str) -> bytes:
         """Return the next bytes."""
@@ -246,7 +245,8 @@ def _tensor(
     name, shape, block = header.name, header.shape, blocks.get(header.kind)
     if block is None:
         raise UsageError(
-            f"{reader.path}: the tensor {name} is stored in type {header.kind}, which {otherwise}", page=reader.page
+            f"{reader.path}: the tensor {name} is stored in type {header.kind}, which {otherwise}",
+            page="language-models",
         )
     if min(shape) < 1 or math.prod(shape) >= 1 << 48:
         raise reader.fail(f"the tensor {name} has the shape {list(shape)}")

@@ -92,7 +92,7 @@ def read_file(program: ProgramFile, path: Path) -> tuple[dict[str, Factors], dic
         UsageError: it is damaged, no such adapter, of another architecture, or of tensors that no program has.
     """
     names = _names(program)
-    file = open_container(path, "adapters")
+    file = open_container(path)
     alpha = _check(file.metadata, names, path)
     modules = {stored.tensor: (weight.removesuffix(".weight"), stored) for weight, stored in names.weights.items()}
     pairs: dict[str, dict[str, np.ndarray]] = {}

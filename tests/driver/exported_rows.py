@@ -156,6 +156,8 @@ LAYERS: dict[str, tuple[Shape, Callable[[], Callable[[Any], Any]]]] = {
     "LSTM": (LINE, lambda: layers.LSTM(3)),
     "LSTM, all steps": (LINE, lambda: layers.LSTM(3, return_sequences=True)),
     "LSTM, unrolled": (LINE, lambda: layers.LSTM(3, unroll=True)),
+    # What begins as zeros for each row meets kernels that are as long as the batch by chance.
+    "LSTM, as wide as rows": (LINE, lambda: layers.LSTM(4, recurrent_dropout=0.1)),
     "GRU": (LINE, lambda: layers.GRU(3)),
     "GRU, before": (LINE, lambda: layers.GRU(3, reset_after=False, return_sequences=True)),
     "SimpleRNN": (LINE, lambda: layers.SimpleRNN(3, go_backwards=True)),

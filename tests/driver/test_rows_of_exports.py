@@ -29,7 +29,7 @@ HARD = (
     "numbers that no row decides",
     "scan",
 )
-SOME = ("Conv1DTranspose", "a U-Net", "LSTM, all steps", "MultiHeadAttention")
+SOME = ("Conv1DTranspose", "a U-Net", "LSTM, all steps", "LSTM, as wide as rows", "MultiHeadAttention")
 
 
 def check(path: Path, reference: Callable[[np.ndarray], Any], shape: tuple[int, ...], name: str) -> None:

@@ -95,7 +95,9 @@ class Operands:
             op = replace(op, size=shape)
         if isinstance(op, tfl.Reshape):
             batch = self._before(node.inputs[0], prod(value.shape[: batch.axis]))
-        made = self._emit(op, *(self._narrowed_where_it_can(v, batch) for v in node.inputs), name=value.name)
+        # The first row of a slice is that of all rows only where all rows of what it cuts are the same.
+        narrowed = self._narrowed if isinstance(op, tfl.Slice) else self._narrowed_where_it_can
+        made = self._emit(op, *(narrowed(v, batch) for v in node.inputs), name=value.name)
         if made.shape != shape:
             raise Fixed
         return made

@@ -1,4 +1,4 @@
-"""Operators that mark places in an exported graph: what acts in training alone, and where no gradient goes on."""
+"""Operators that mark places in an exported graph: what acts in training alone, where gradients end, softshrink."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def stop_gradient(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
+@torch.library.custom_op("pocketune::softshrink", mutates_args=())
+def softshrink(x: torch.Tensor, limit: float) -> torch.Tensor:
+    """Return what lies beyond the limits, less these; what it is decomposed to multiplies by 0 between them."""
+    return torch.nn.functional.softshrink(x, limit)
+
+
 @dropout.register_fake
 def _(x: torch.Tensor, p: float, shared: Sequence[int]) -> torch.Tensor:
     return torch.empty_like(x)
@@ -28,6 +34,11 @@ def _(x: torch.Tensor, p: float, shared: Sequence[int]) -> torch.Tensor:
 
 @stop_gradient.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@softshrink.register_fake
+def _(x: torch.Tensor, limit: float) -> torch.Tensor:
     return torch.empty_like(x)
 
 
@@ -54,6 +65,9 @@ def _mark_graph(module: torch.fx.GraphModule) -> None:
             _drop(node, [])
         elif target in _FEATURE_DROPOUT:
             _drop(node, list(range(2, node.args[0].meta["val"].dim())))
+        elif target is aten.softshrink.default:
+            limit = node.args[1] if len(node.args) > 1 else node.kwargs.get("lambd", 0.5)
+            _replace(node, torch.ops.pocketune.softshrink.default, (node.args[0], float(limit)))
         elif target in (aten.detach.default, aten.detach_.default):
             _replace(node, torch.ops.pocketune.stop_gradient.default, (node.args[0],))
         elif getattr(target, "__name__", "") == "wrap_with_set_grad_enabled":

@@ -60,6 +60,8 @@ class Finiteness:
             return Extent(nearest * nearest, nonzero=operands[0].without_zero)
         if isinstance(node.op, ops.Select):
             operands[1:] = [self._chosen(node, k, operands[k]) for k in (1, 2)]
+        if node.op.moves_data:  # not by what says where to
+            operands = [e for e, v in zip(operands, node.inputs, strict=True) if v.dtype == node.output.dtype]
         low, high = node.op.bounds(*(v.type for v in node.inputs))
         return node.op.extent(*operands).within(low, high)
 

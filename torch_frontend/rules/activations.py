@@ -72,7 +72,7 @@ def softplus(call: Call, x: Any, beta: float = 1.0, threshold: float = 20.0) -> 
     return jnp.where(scaled > threshold, x, smooth)
 
 
-@rule("softshrink")
+@rule("softshrink", "pocketune.softshrink")
 def softshrink(call: Call, x: Any, limit: float = 0.5) -> Any:
     return jnp.where(x > limit, x - limit, jnp.where(x < -limit, x + limit, 0.0))
 

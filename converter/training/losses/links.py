@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
-from math import inf, isnan
 from typing import Literal
 
-import numpy as np
-
 from converter.ir import Builder, Graph, Node, Value, ops
+from converter.ir.finite import Finiteness
 from converter.support.errors import UsageError
 
 #: What turns logits into probabilities.
@@ -19,8 +16,6 @@ _LOSSES: dict[Link, str] = {
     "softmax": "sparse_categorical_crossentropy, categorical_crossentropy",
     "sigmoid": "binary_crossentropy",
 }
-#: How far below the output probabilities are looked for.
-_DEPTH = 24
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
     Raises:
         UsageError: the output holds probabilities, but not by this link, or not by it last.
     """
-    made_by = {value: node for node in graph.nodes for value in node.outputs}
+    made_by = graph.producers()
     moves: list[Node] = []
     value = output
     while (node := made_by.get(value)) is not None:
@@ -60,12 +55,12 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
             break
         moves.append(node)
         value = node.inputs[0]
-    low, high = _bounds(output, graph, made_by, {}, _DEPTH)
-    if low >= 0 and high <= 1:
+    extent = Finiteness(graph).extent(output)
+    if extent.low >= 0 and extent.high <= 1:
         raise UsageError(
-            f"the model's output holds probabilities (it lies between {low:g} and {high:g}), and the loss takes the "
-            f"logits of a {link}. Let the model end in the {link} itself, which is then joined with the loss, or in "
-            "the logits; or pass a loss of your own, a function (outputs, targets) -> per-example loss",
+            f"the model's output holds probabilities (it lies between {extent.low:g} and {extent.high:g}), and the "
+            f"loss takes the logits of a {link}. Let the model end in the {link} itself, which is then joined with the "
+            "loss, or in the logits; or pass a loss of your own, a function (outputs, targets) -> per-example loss",
             page="losses",
         )
     return None
@@ -82,42 +77,3 @@ def _keeps_rows(node: Node) -> bool:
     if isinstance(node.op, ops.Transpose):
         return node.op.perm[-1] == len(before) - 1
     return bool(before) and before[-1:] == after[-1:]
-
-
-def _bounds(
-    value: Value, graph: Graph, made_by: dict[Value, Node], known: dict[Value, tuple[float, float]], depth: int
-) -> tuple[float, float]:
-    """Return an interval that the elements lie in, by the arithmetic that is done on probabilities behind a link."""
-    if value in known:
-        return known[value]
-    if value in graph.constants and graph.constants[value].size:
-        array = graph.constants[value]
-        return float(array.min()), float(array.max())
-    node = made_by.get(value)
-    if node is None or not depth:
-        return -inf, inf
-    low, high = node.op.bounds(*(v.type for v in node.inputs))
-    if isinstance(node.op, ops.Binary | ops.Select | ops.Mean) or node.op.moves_data:
-        operands = (v for v in node.inputs if v.dtype.kind == "f")
-        ranges = [_bounds(v, graph, made_by, known, depth - 1) for v in operands]
-        least, most = _combined(node, ranges)
-        low, high = max(low, least), min(high, most)
-    known[value] = low, high
-    return low, high
-
-
-def _combined(node: Node, ranges: list[tuple[float, float]]) -> tuple[float, float]:
-    lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
-    op = node.op
-    if op.fill is not None:
-        return min(op.fill, *lows), max(op.fill, *highs)
-    if not isinstance(op, ops.Binary):
-        return min(lows), max(highs)
-    if op.clamps:
-        return float(type(op).function(*lows)), float(type(op).function(*highs))
-    if not op.ends_at_corners and not (isinstance(op, ops.Div) and not ranges[1][0] <= 0 <= ranges[1][1]):
-        return -inf, inf
-    with np.errstate(invalid="ignore"):  # what infinite ends leave open lies between the other corners
-        corners = [float(type(op).function(*map(np.float64, ends))) for ends in product(*ranges)]
-    known = [end for end in corners if not isnan(end)]
-    return (min(known), max(known)) if known else (-inf, inf)

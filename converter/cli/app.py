@@ -20,6 +20,7 @@ from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.estimating import estimate
 from converter.cli.explaining import explain as explain_page
+from converter.cli.exporting_c import export_c
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.importing import import_state
@@ -89,6 +90,7 @@ def _common(
 
 app.command()(search)
 app.command()(report)
+app.command("export-c")(export_c)
 app.command()(learn)
 app.command()(estimate)
 app.command()(state)
@@ -372,7 +374,19 @@ def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
 
 
 #: The commands as one comes to need them.
-_ORDER = ("schemes", "estimate", "search", "build", "inspect", "report", "profile", "certify", "export", "import")
+_ORDER = (
+    "schemes",
+    "estimate",
+    "search",
+    "build",
+    "inspect",
+    "report",
+    "profile",
+    "certify",
+    "export",
+    "export-c",
+    "import",
+)
 
 
 def _place(command: CommandInfo) -> int:

@@ -28,6 +28,7 @@ from converter.tflite import builtins as tfl
 from converter.tflite import legalize as avoid
 from converter.tflite.emit.emit import Subgraph, emit
 from converter.tflite.lowering.state import with_own_results
+from converter.tflite.schedule.micro_arena import micro_arena
 from converter.tflite.targets import target
 from tests.runtime.micro_nets import NETS, Net
 from tests.runtime.tflm_steps import steps_in_tflm
@@ -322,7 +323,10 @@ def test_the_arena_is_as_large_as_predicted(net: str, options: Any, tmp_path: Pa
     entries = Layers(read_program(path)).entries
     tasks = [Task(entry.part(range(len(entry.places)), list(entry.outputs))) for entry in entries]
     used = [outcome.said["arena"] for outcome in engine("tflm").run(tasks)]
-    assert program.costs["arena_bytes"] == pytest.approx(max(used), rel=0.02)
+    predicted = [micro_arena(bytes(task.program), TFLM.records["wheel"]).used for task in tasks]
+    assert predicted == pytest.approx(used, rel=0.02)
+    # On a board pointers are shorter.
+    assert 0.4 * max(used) < program.costs["arena_bytes"] < max(used)
     assert program.costs["resident_bytes"] == program.costs["arena_bytes"] + program.costs["state_bytes"]
 
 

@@ -25,13 +25,13 @@ def micro_resident(step: Sequence[Graph], state_bytes: int, target: Target, stat
     Returns:
         `resident_bytes`, the sum of its parts:
         `arena_bytes`: the largest arena that a signature of the step needs, the state that goes in and out in it;
-        signatures that are not called at once may share one. It is that of the wheel: where pointers have four bytes,
-        records are smaller.
+        signatures that are not called at once may share one. It is that of a board, whose pointers have four bytes; in
+        the wheel records are larger.
         `state_bytes`: the state as the sketch keeps it between calls.
         `packed_bytes`, `mapped_bytes`: none; constants are read where they lie in flash.
     """
     exported = [with_own_results(AS_ARGUMENTS[state](graph)) for graph in step]
-    arena = max(micro_arena(_file(graph), target.records).size for graph in exported)
+    arena = max(micro_arena(_file(graph), target.records["board"]).size for graph in exported)
     parts = {"arena_bytes": arena, "state_bytes": state_bytes, "packed_bytes": 0, "mapped_bytes": 0}
     return {"resident_bytes": sum(parts.values()), **parts}
 

@@ -38,16 +38,23 @@ class MicroArena:
         tensors: where what is computed lies, with inputs and results.
         records: what the interpreter keeps of tensors and operators.
         copies: transposed operands, which BATCH_MATMUL keeps from one call to the next.
+        planning: lists of the planner, which lie where tensors lie later.
     """
 
     tensors: int
     records: int
     copies: int
+    planning: int
+
+    @property
+    def used(self) -> int:
+        """What the interpreter says that it uses (`arena_used_bytes`)."""
+        return self.tensors + self.records + self.copies
 
     @property
     def size(self) -> int:
-        """What the interpreter is to be given."""
-        return self.tensors + self.records + self.copies
+        """What the interpreter is to be given, for without room to plan it allocates nothing."""
+        return max(self.tensors, self.planning) + self.records + self.copies
 
 
 @dataclass
@@ -58,14 +65,16 @@ class _Piece:
     offset: int = 0
 
 
-def micro_arena(program: bytes, records: Mapping[str, int]) -> MicroArena:
+def micro_arena(program: bytes, records: Mapping[str, int], start: int = 0) -> MicroArena:
     """Return the arena that a file needs whose first subgraph leads to all others.
 
     Args:
-        program: a `.tflite`.
-        records: bytes by builtin, and of `base`, `tensor`, `operator`, `border` (an input or output) and `copy`.
+        program: a `.tflite`, or several one behind the other.
+        records: bytes by builtin, and of `base`, `tensor`, `operator`, `border` (an input or output), `copy`, and while
+            it plans of each tensor (`lifetime`) and of each that is placed (`placed`).
+        start: where the one begins that is looked at.
     """
-    model = generated.ModelT.InitFromPackedBuf(program, 0)
+    model = generated.ModelT.InitFromPackedBuf(program, start)
     first = model.subgraphs[0]
     kept = records["base"] + records["border"] * (len(first.inputs) + len(first.outputs))
     copies = 0
@@ -80,8 +89,11 @@ def micro_arena(program: bytes, records: Mapping[str, int]) -> MicroArena:
                 options = operator.builtinOptions
                 turned = [operands[0]] * bool(options.adjX) + [operands[1]] * (not options.adjY)
                 copies += sum(_aligned(_nbytes(tensor)) + records["copy"] for tensor in turned)
-    pieces = sorted(_Lifetimes(model).pieces(), key=lambda piece: -piece.size)
-    return MicroArena(_placed(pieces), kept, copies)
+    lifetimes = _Lifetimes(model)
+    pieces = sorted(lifetimes.pieces(), key=lambda piece: -piece.size)
+    known = sum(len(graph.tensors) for graph in model.subgraphs) + len(lifetimes.scratch)
+    planning = records["lifetime"] * known + records["placed"] * len(pieces)
+    return MicroArena(_placed(pieces), kept, copies, planning)
 
 
 def _placed(pieces: list[_Piece]) -> int:
@@ -105,12 +117,12 @@ class _Lifetimes:
     def __init__(self, model: Any) -> None:
         self._model, self._now = model, 0
         self._spans: dict[tuple[int, int], list[int]] = {}
-        self._scratch: list[_Piece] = []
+        self.scratch: list[_Piece] = []
         self._walk(0)
 
     def pieces(self) -> Iterator[_Piece]:
         """Yield what is to be placed, later tensors first, as the planner has them among equals."""
-        yield from reversed(self._scratch)
+        yield from reversed(self.scratch)
         for (graph, index), (first, last) in sorted(self._spans.items(), reverse=True):
             tensor = self._model.subgraphs[graph].tensors[index]
             data = self._model.buffers[tensor.buffer].data
@@ -133,7 +145,7 @@ class _Lifetimes:
                 if index >= 0:
                     self._use(number, index)
             for size in _scratch(self._model, graph, operator):
-                self._scratch.append(_Piece(_aligned(size), began, self._now))
+                self.scratch.append(_Piece(_aligned(size), began, self._now))
         for index in graph.outputs:
             self._use(number, index)
 

@@ -64,8 +64,8 @@ class Target:
             `converter.tflite.legalize`.
         state: how a program keeps its state there if nothing else is asked for. An engine takes what asks less, too.
         accelerator: whether it tells of an engine of a GPU or NPU, which may compute in float16 and keeps no variables.
-        records: of a runtime that is given an arena, the bytes of what it keeps there of tensors and operators; see
-            `converter.tflite.schedule.micro_arena`. Empty: the arena is that of TFLite.
+        records: of a runtime that is given an arena, the bytes of what it keeps there of tensors and operators, on a
+            `board` and in its `wheel`; see `converter.tflite.schedule.micro_arena`. Empty: the arena is that of TFLite.
         weights: forms of frozen weights besides float32, as `frozen` calls them, that the engine reads right; empty:
             all on a CPU whose runtime takes all that the newest does, and elsewhere int8.
     """
@@ -90,7 +90,7 @@ class Target:
     avoids: Sequence[str] = ()
     state: str = "variables"
     accelerator: bool = False
-    records: Mapping[str, int] = field(default_factory=dict)
+    records: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     weights: Sequence[str] = ()
 
     @property

@@ -1,0 +1,173 @@
+"""Signatures of a program as TensorFlow Lite Micro runs them: what each input is filled with, and what outputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from converter.program.file import ProgramFile
+from converter.program.flatbuffer.parts import with_bodies
+from converter.program.flatbuffer.schema import generated
+from converter.program.manifest import Manifest, TensorSpec
+from converter.support.errors import UnsupportedError, UsageError
+
+#: Signatures that the session of a sketch calls; others, as `features`, are left out.
+CALLED = ("train", "accumulate", "apply", "evaluate", "infer")
+#: Roles that it fills, and reads.
+_TAKEN = {"input", "target", "weight", "learning_rate", "state", "gradient"}
+_GIVEN = {"loss", "correct", "figure", "output", "state", "gradient"}
+Role = Literal["Value", "Weight", "Rate", "State", "Gradient", "Result"]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What an input is filled with, or what an output is.
+
+    Attributes:
+        role: which kind.
+        index: its number among those of the kind.
+        nbytes: of the whole tensor.
+    """
+
+    role: Role
+    index: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A signature, whose graph is the first of a model of its own.
+
+    Attributes:
+        name: in the manifest.
+        graphs: its graph and those that it runs (`SubGraphT`), numbered as in a file whose first it is.
+        rows: of a call; 0 where it takes none.
+        whole: whether rows influence each other.
+        inputs, outputs: in the order of the graph.
+    """
+
+    name: str
+    graphs: tuple[Any, ...]
+    rows: int
+    whole: bool
+    inputs: tuple[Binding, ...]
+    outputs: tuple[Binding, ...]
+
+
+def check(manifest: Manifest) -> None:
+    """Raises UsageError for a program of another target or state, UnsupportedError for what no session of C++ calls."""
+    if manifest.target != "tflm":
+        raise UsageError(
+            f"the program is built for {manifest.target}, and microcontrollers run those of tflm: build it with "
+            "target='tflm'",
+            page="targets",
+        )
+    if manifest.state != "stateless":
+        raise UsageError(
+            f"the state of the program is {manifest.state!r}, and a sketch passes it in and out: build it without "
+            "'state', or with state='stateless'",
+            page="targets",
+        )
+    for name in called(manifest):
+        signature = manifest.signatures[name]
+        strange = [s for s in signature.inputs if s.role not in _TAKEN]
+        strange += [s for s in signature.outputs if s.role not in _GIVEN]
+        if strange:
+            raise UnsupportedError(
+                f"signature {name!r} has {strange[0].name!r} ({strange[0].role}), which a session in C++ "
+                f"does not know: leave it out by signatures={[n for n in manifest.signatures if n != name]}, or train "
+                "on a phone",
+                page="targets",
+            )
+
+
+def called(manifest: Manifest) -> list[str]:
+    """Return the names of the signatures that a session calls."""
+    return [name for name in CALLED if name in manifest.signatures]
+
+
+def row_values(manifest: Manifest) -> list[TensorSpec]:
+    """Return what a row consists of: what the model takes in the order of the step, then the targets."""
+    step = manifest.signatures[manifest.step]
+    return [*step.taking("input"), *step.taking("target")]
+
+
+def figures(manifest: Manifest) -> list[TensorSpec]:
+    """Return what `evaluate` gives: the loss, then what is counted."""
+    signature = manifest.signatures.get("evaluate")
+    if signature is None:
+        return []
+    return [spec for role in ("loss", "correct", "figure") for spec in signature.outputs if spec.role == role]
+
+
+def gradients(manifest: Manifest) -> list[TensorSpec]:
+    """Return what gradients are added up in, where a step is several calls."""
+    return [] if manifest.step != "accumulate" else list(manifest.signatures["accumulate"].giving("gradient"))
+
+
+def entries(program: ProgramFile) -> list[Entry]:
+    """Return the signatures of a program that `check` lets through."""
+    manifest = program.manifest
+    model = generated.Model.GetRootAs(program.data, 0)
+    known = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+    defined = {stored.SignatureKey().decode(): stored for stored in known}
+    return [_entry(manifest, name, model, defined[name]) for name in called(manifest)]
+
+
+def _entry(manifest: Manifest, name: str, model: Any, stored: Any) -> Entry:
+    signature = manifest.signatures[name]
+    graph = generated.SubGraphT.InitFromObj(model.Subgraphs(stored.SubgraphIndex()))
+    taken = _names(stored.Inputs, stored.InputsLength())
+    given = _names(stored.Outputs, stored.OutputsLength())
+    numbers = _numbers(manifest, name)
+    inputs = tuple(_binding(_spec(signature.inputs, taken[int(index)]), numbers) for index in graph.inputs)
+    outputs = tuple(_binding(_spec(signature.outputs, given[int(index)]), numbers) for index in graph.outputs)
+    rows = [spec.shape[0] for spec in signature.inputs if spec.role in ("input", "target", "weight")]
+    return Entry(
+        name, tuple(with_bodies(model, graph)), rows[0] if rows else 0, bool(signature.mixing), inputs, outputs
+    )
+
+
+def _numbers(manifest: Manifest, name: str) -> dict[tuple[Role, str], int]:
+    """Return the places of tensors among those of their kind."""
+    signature = manifest.signatures[name]
+    results = (
+        figures(manifest) if name == "evaluate" else [s for s in signature.outputs if s.role in ("loss", "output")]
+    )
+    tensors = [tensor.tensor for tensor in manifest.state_tensors]
+    kinds: dict[Role, list[str]] = {
+        "Value": [spec.name for spec in row_values(manifest)],
+        "Weight": ["weight"],
+        "Rate": ["learning_rate"],
+        "State": tensors,
+        "Gradient": [spec.name for spec in gradients(manifest)],
+        "Result": [spec.name for spec in results],
+    }
+    return {(role, name): number for role, names in kinds.items() for number, name in enumerate(names)}
+
+
+_ROLES: Mapping[str, Role] = {
+    "input": "Value", "target": "Value", "weight": "Weight", "learning_rate": "Rate", "state": "State",
+    "gradient": "Gradient", "loss": "Result", "correct": "Result", "figure": "Result", "output": "Result",
+}  # fmt: skip
+
+
+def _binding(spec: TensorSpec, numbers: Mapping[tuple[Role, str], int]) -> Binding:
+    role = _ROLES[spec.role]
+    return Binding(role, numbers[role, spec.name], nbytes(spec.shape, spec.dtype))
+
+
+def _names(at: Any, count: int) -> dict[int, str]:
+    return {at(i).TensorIndex(): at(i).Name().decode() for i in range(count)}
+
+
+def _spec(specs: tuple[TensorSpec, ...], name: str) -> TensorSpec:
+    return next(spec for spec in specs if spec.name == name)
+
+
+def nbytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the bytes of a tensor."""
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

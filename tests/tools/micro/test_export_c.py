@@ -1,0 +1,148 @@
+"""What `export-c` writes: models that share constants, types of rows, and refusals."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import converter
+from converter.cli.app import app
+from converter.program.file import read_program
+from converter.program.flatbuffer.schema import generated
+from converter.runtime import TrainingSession
+from converter.runtime.engines import engine
+from converter.support.errors import UnsupportedError, UsageError
+from converter.tflite.targets import target
+from converter.tools.micro import literals
+from converter.tools.micro.body import add_of
+from converter.tools.micro.entries import entries
+from converter.tools.micro.export import export_c
+from converter.tools.micro.joined import joined
+from tests.runtime.micro_nets import NETS
+
+#: Of the resolver of TensorFlow Lite Micro, as its header has them.
+ADDS = {
+    "ADD": "AddAdd", "ADD_N": "AddAddN", "BATCH_MATMUL": "AddBatchMatMul", "CONV_2D": "AddConv2D",
+    "CUMSUM": "AddCumSum", "DEPTHWISE_CONV_2D": "AddDepthwiseConv2D", "LOG_SOFTMAX": "AddLogSoftmax",
+    "PADV2": "AddPadV2", "PAD": "AddPad", "RELU6": "AddRelu6", "REVERSE_V2": "AddReverseV2", "SELECT_V2": "AddSelectV2",
+    "MAX_POOL_2D": "AddMaxPool2D", "SQUARED_DIFFERENCE": "AddSquaredDifference", "TRANSPOSE_CONV": "AddTransposeConv", "WHILE": "AddWhile",
+}  # fmt: skip
+
+
+def built(path: Path, net: str, **options: object) -> Path:
+    settings = {"optimizer": "sgd", "update": "head", "batch": 1, "check": False, "target": "tflm", **options}
+    converter.build(NETS[net]().model(), **settings).write(path)
+    return path
+
+
+def test_builtins_are_registered_by_the_names_of_the_resolver() -> None:
+    assert {name: add_of(name) for name in ADDS} == ADDS
+
+
+def test_models_share_what_is_constant(tmp_path: Path) -> None:
+    program = read_program(built(tmp_path / "p.tflite", "keyword"))
+    parts = entries(program)
+    together, apart = joined(program, parts), [joined(program, [part]) for part in parts]
+    assert len(together.data) < 0.75 * sum(len(one.data) for one in apart)
+    for part, start in zip(parts, together.starts, strict=True):
+        model = generated.ModelT.InitFromPackedBuf(together.data, start)
+        assert [len(graph.operators) for graph in model.subgraphs] == [len(graph.operators) for graph in part.graphs]
+        assert not any(tensor.name for graph in model.subgraphs for tensor in graph.tensors)
+
+
+@pytest.mark.skipif(engine("tflm").missing() is not None, reason="tflm: no wheel")
+@pytest.mark.parametrize("net", ["keyword", "recurrent"])  # the second has loops, whose bodies are graphs
+def test_a_model_of_the_array_computes_what_the_program_does(net: str, tmp_path: Path) -> None:
+    from tflite_micro.python.tflite_micro.runtime import Interpreter
+
+    path = built(tmp_path / "p.tflite", net)
+    program = read_program(path)
+    (part,) = [part for part in entries(program) if part.name == "infer"]
+    interpreter = Interpreter.from_bytes(joined(program, [part]).data, arena_size=1 << 20)
+    rows = NETS[net]().rows(1, np.random.default_rng(0))
+    with TrainingSession(path) as session:
+        state, wanted = list(session.state().values()), session.infer(rows)
+        for place, binding in enumerate(part.inputs):
+            interpreter.set_input(rows if binding.role == "Value" else state[binding.index], place)
+        interpreter.invoke()
+        np.testing.assert_allclose(interpreter.get_output(0), wanted, atol=1e-6)
+
+
+def test_a_folder_is_a_library_of_arduino_and_a_component_of_esp_idf(tmp_path: Path) -> None:
+    made = export_c(built(tmp_path / "p.tflite", "keyword"), tmp_path / "out")
+    found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert found == set(made.files)
+    listed = set(re.findall(r"src/\w+\.cc", (tmp_path / "out/CMakeLists.txt").read_text()))
+    assert listed == {name for name in found if name.endswith(".cc")}
+    properties = (tmp_path / "out/library.properties").read_text()
+    assert {"name", "version", "sentence", "architectures", "includes"} <= set(
+        re.findall(r"^\w+(?==)", properties, re.M)
+    )
+    assert f"kArenaBytes = {made.arena};" in (tmp_path / "out/src/pocketune_model.h").read_text()
+    assert max(made.arenas.values()) < made.arena < 1.2 * max(made.arenas.values())
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "has", "lacks"),
+    [
+        (
+            "keyword",
+            {},
+            ["train_row(const float* x, int32_t y,", "infer(const float* x, float* output)"],
+            ["gradients_"],
+        ),
+        ("keyword", {"batch": 4}, ["train(const Row* rows"], ["train_row(", "gradients_"]),
+        ("keyword", {"batch": 4, "micro_batch": 1}, ["train_row(", "gradients_["], []),
+        ("keyword", {"signatures": ["train"]}, ["train_row("], ["infer(", "evaluate("]),
+        ("autoencoder", {"loss": "mse"}, ["Row(const float* x, const float* y)"], ["int32_t y", "accuracy"]),
+    ],
+)
+def test_a_session_has_the_functions_of_its_program(
+    net: str, options: dict, has: list[str], lacks: list[str], tmp_path: Path
+) -> None:
+    export_c(built(tmp_path / "p.tflite", net, **options), tmp_path / "out")
+    header = (tmp_path / "out/src/pocketune_model.h").read_text()
+    assert [text for text in has if text not in header] == []
+    assert [text for text in lacks if text in header] == []
+
+
+def test_programs_of_other_targets_and_states_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"built for litert-2.* build it with target='tflm'"):
+        export_c(built(tmp_path / "a.tflite", "keyword", target="litert-2"), tmp_path / "out")
+    with pytest.raises(UsageError, match=r"'split'.* state='stateless'"):
+        export_c(built(tmp_path / "b.tflite", "keyword", state="split"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_no_session_calls_is_left_out_and_said(tmp_path: Path) -> None:
+    path = built(tmp_path / "p.tflite", "keyword", signatures=["train", "infer", "features"])
+    said = CliRunner().invoke(app, ["export-c", str(path), "--out", str(tmp_path / "out")], obj={"debug": False})
+    assert said.exit_code == 0
+    assert "left out, as no sketch calls them: features" in said.output.replace("\n", " ")
+
+
+def test_names_and_numbers_are_those_of_c_plus_plus() -> None:
+    assert literals.names(["x", "y/left", "y left", "class", "2nd", "ü"]) == [
+        "x", "y_left", "y_left_", "class_", "_2nd", "value",
+    ]  # fmt: skip
+    assert [literals.number(n) for n in (1.0, 0.1, -2e-9, None)] == ["1.0f", "0.1f", "-2e-09f", "0.0f"]
+    assert literals.string('a"?\\\n1é') == '    "a\\042\\077\\134\\0121\\303\\251"'
+
+
+def test_a_role_that_a_session_does_not_know_is_refused_by_its_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from converter.tools.micro import entries as module
+
+    monkeypatch.setattr(module, "_GIVEN", {"loss", "state", "output"})
+    with pytest.raises(UnsupportedError, match=r"'evaluate' has 'correct' .*signatures=\['train', 'infer'\]"):
+        export_c(built(tmp_path / "p.tflite", "keyword"), tmp_path / "out")
+
+
+def test_every_builtin_of_the_target_has_a_name_there() -> None:
+    builtins = {key.split(".")[0] for key in target("tflm").limits} - {"*"}
+    assert all(re.fullmatch(r"Add([A-Z][a-z]*|\d|[A-Z]\d)+[A-Z]?", add_of(name)) for name in builtins)

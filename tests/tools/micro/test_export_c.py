@@ -29,7 +29,8 @@ ADDS = {
     "ADD": "AddAdd", "ADD_N": "AddAddN", "BATCH_MATMUL": "AddBatchMatMul", "CONV_2D": "AddConv2D",
     "CUMSUM": "AddCumSum", "DEPTHWISE_CONV_2D": "AddDepthwiseConv2D", "LOG_SOFTMAX": "AddLogSoftmax",
     "PADV2": "AddPadV2", "PAD": "AddPad", "RELU6": "AddRelu6", "REVERSE_V2": "AddReverseV2", "SELECT_V2": "AddSelectV2",
-    "MAX_POOL_2D": "AddMaxPool2D", "SQUARED_DIFFERENCE": "AddSquaredDifference", "TRANSPOSE_CONV": "AddTransposeConv", "WHILE": "AddWhile",
+    "MAX_POOL_2D": "AddMaxPool2D", "SQUARED_DIFFERENCE": "AddSquaredDifference",
+    "TRANSPOSE_CONV": "AddTransposeConv", "WHILE": "AddWhile",
 }  # fmt: skip
 
 

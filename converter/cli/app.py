@@ -88,12 +88,9 @@ def _common(
     pass
 
 
-app.command()(search)
-app.command()(report)
+for _command in (search, report, learn, estimate, state):
+    app.command()(_command)
 app.command("export-c")(export_c)
-app.command()(learn)
-app.command()(estimate)
-app.command()(state)
 app.command("import")(import_state)
 
 
@@ -374,19 +371,7 @@ def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
 
 
 #: The commands as one comes to need them.
-_ORDER = (
-    "schemes",
-    "estimate",
-    "search",
-    "build",
-    "inspect",
-    "report",
-    "profile",
-    "certify",
-    "export",
-    "export-c",
-    "import",
-)
+_ORDER = "schemes estimate search build inspect report profile certify export export-c import".split()
 
 
 def _place(command: CommandInfo) -> int:

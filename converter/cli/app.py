@@ -371,7 +371,9 @@ def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
 
 
 #: The commands as one comes to need them.
-_ORDER = "schemes estimate search build inspect report profile certify export export-c import".split()
+_ORDER = (
+    "schemes", "estimate", "search", "build", "inspect", "report", "profile", "certify", "export", "export-c", "import",
+)  # fmt: skip
 
 
 def _place(command: CommandInfo) -> int:

@@ -1,14 +1,16 @@
-"""The machine that was measured on, and JSON files of results."""
+"""The machine and the commit that were measured, and JSON files of results."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "amx_tile", "asimd", "asimddp", "i8mm")
 
 
@@ -26,6 +28,20 @@ def machine() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "versions": {name: version(name) for name in ("ai-edge-litert", "jax", "numpy")},
     }
+
+
+def checkout() -> tuple[str | None, bool | None]:
+    """Return the commit of this checkout, and whether files differ from it; None where git does not say."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = git("status", "--porcelain")
+    return git("rev-parse", "HEAD"), None if status is None else bool(status)
 
 
 def write(file: Path, result: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 import time
 import traceback
@@ -15,10 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from converter.support.errors import NumericError, PocketuneError, UsageError
+from scripts.bench.facts import checkout
 from scripts.harness.conditions import preflight, spoiled
 from scripts.harness.device import Conditions, Device, Facts
 from scripts.harness.faults import Changed, Fault, NotInstalled, Overheated, WrongNumbers
-from scripts.harness.hosts import ROOT
 from scripts.harness.log import Began, Checked, FaultLine, Log, Result, Run, finished, lock
 from scripts.harness.plan import Bench, Plan, Subject, Variant, subject_of
 from scripts.harness.reference import agreement, reference
@@ -157,7 +156,7 @@ class Session:
         self._write_run(self.facts, conditions, allowed)
 
     def _write_run(self, facts: Facts, conditions: Conditions, allowed: list[str]) -> None:
-        commit, dirty = _commit()
+        commit, dirty = checkout()
         for build, log in self.logs.items():
             log.write(
                 Run(
@@ -338,17 +337,3 @@ def describe(checked: Checked) -> str:
     """Return a check in words."""
     verdict = "computes what the host does" if checked.ok else "computes something else than the host"
     return f"{verdict}: losses within {checked.loss_error:.1e}, {checked.worst} within {checked.update_error:.1e}"
-
-
-def _commit() -> tuple[str | None, bool | None]:
-    """Commit of this checkout, and whether files differ from it."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
-        except OSError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    status = git("status", "--porcelain")
-    return git("rev-parse", "HEAD"), None if status is None else bool(status)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import date
 from pathlib import Path
 
 from document import document, section, sections
@@ -23,6 +24,7 @@ from personal import PERSONAL
 from tasks import PRETRAINED
 
 from scripts.arguments import writable
+from scripts.bench.facts import checkout, machine
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,8 +47,19 @@ def main() -> None:
         for scheme in task.rates:
             schemes[scheme] = judge.figures(scheme)
             print(f"{task.name} {scheme}: {schemes[scheme]}", file=sys.stderr, flush=True)
-        found[task.name] = section(task.name, judge.setting | {"schemes": schemes})
+        found[task.name] = section(task.name, judge.setting | {"schemes": schemes}, _made())
     arguments.document.write_text(document([found[name] for name in tasks if name in found]))
+
+
+def _made() -> str:
+    """Return when, of which commit and on which machine figures are made."""
+    commit, is_changed = checkout()
+    of = "an unknown commit" if commit is None else f"commit {commit[:8]}{' with changes' if is_changed else ''}"
+    here = machine()
+    return (
+        f"Made on {date.today():%Y-%m-%d}, {of}, on {here['cpu']} ({', '.join(here['flags'])}) with ai-edge-litert "
+        f"{here['versions']['ai-edge-litert']}"
+    )
 
 
 if __name__ == "__main__":

@@ -36,12 +36,13 @@ def sections(document: str) -> dict[str, str]:
     return {part.partition("\n")[0]: f"{_HEADING}{part}" for part in parts}
 
 
-def section(name: str, task: dict[str, Any]) -> str:
+def section(name: str, task: dict[str, Any], made: str) -> str:
     """Return what is said of a task.
 
     Args:
         name: of the task.
         task: what all schemes share, and `schemes`, the figures of each.
+        made: when, of which commit and on which machine, in words.
     """
     schemes = task["schemes"]
     compared = f", rates compared with the first {task['compared']} of them" if task["compared"] > 1 else ""
@@ -56,6 +57,8 @@ def section(name: str, task: dict[str, Any]) -> str:
         f"{_HEADING}{name}",
         "",
         setting,
+        "",
+        f"{made}.",
         "",
         "| scheme | before | after | points | validation | trained parameters | arena | state | step |",
         "|---|---|---|---|---|---|---|---|---|",

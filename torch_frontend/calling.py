@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from converter.ir import TensorType
@@ -28,6 +28,30 @@ class Outputs(dict[str, Any]):
         raise AttributeError(name)
 
 
+class OneOutput(Outputs):
+    """The only output of a module, under whatever key, attribute or place the loss takes it from.
+
+    The program calls it `output`: how the module returned it, in a dict, a tuple or an object, is not kept.
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        """Return the output by a key, or by its place."""
+        if isinstance(key, str) or (isinstance(key, int) and key in (0, -1)):
+            return next(iter(self.values()))
+        raise KeyError(key)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the output by a name that no tensor has."""
+        output = next(iter(self.values()))
+        if name.startswith("_") or hasattr(output, name):
+            raise AttributeError(name)
+        return output
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the output, as a tuple of one does."""
+        return iter(self.values())
+
+
 @dataclass(frozen=True)
 class Convention:
     """One way to call a loss.
@@ -37,19 +61,22 @@ class Convention:
         outputs: names of the outputs, in the order of the module.
         targets: types of the targets by name, in the order in which a session takes them.
         together: whether outputs and targets are an argument each, else every tensor is one.
+        in_tree: whether the only output, which the program has as a tensor, is handed over as a dict or tuple has it.
     """
 
     call: str
     outputs: Sequence[str]
     targets: Mapping[str, TensorType]
     together: bool
+    in_tree: bool = False
 
     def arguments(self, tensors: Sequence[Any]) -> list[Any]:
         """Return the arguments of the loss, of the tensors of the outputs followed by those of the targets."""
         if not self.together:
             return list(tensors)
         count = len(self.outputs)
-        outputs = tree_of(dict(zip(self.outputs, tensors[:count], strict=True)))
+        named = dict(zip(self.outputs, tensors[:count], strict=True))
+        outputs = OneOutput(named) if self.in_tree else tree_of(named)
         if not self.targets:
             return [outputs]
         names = [name.removeprefix(f"{TARGET}/") for name in self.targets]
@@ -57,7 +84,19 @@ class Convention:
 
 
 def conventions(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> list[Convention]:
-    """Return the ways in which an own loss may be called, by the number of its arguments.
+    """Return the ways in which an own loss may be called, by the number of its arguments, in the order of trying.
+
+    The only output of a module is handed over in a dict or tuple first: a loss that takes it out of one (`outputs[0]`)
+    would take the first row of a tensor, and one that computes with a tensor cannot with these.
+    """
+    ways = _fitting(loss, outputs, targets)
+    is_alone = list(outputs) == ["output"]
+    by_outputs = [way for way in ways if is_alone and (way.together or list(way.targets) in ([], [TARGET]))]
+    return [*(replace(way, together=True, in_tree=True) for way in by_outputs), *ways]
+
+
+def _fitting(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> list[Convention]:
+    """Return the ways that have as many arguments as a loss.
 
     Args:
         loss: a function, or a module with a `forward` of its own.

@@ -39,17 +39,18 @@ def own_loss(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> Loss
     Raises:
         UsageError: its signature fits no convention, or two, it cannot be traced, or gives no number for each row.
     """
-    ways, made, errors = conventions(loss, outputs, targets), list[tuple[Convention, Loss]](), list[Exception]()
-    for way in ways:
-        if made and made[-1][0].together == way.together:
+    made, errors = list[tuple[Convention, Loss]](), list[tuple[Convention, Exception]]()
+    for way in conventions(loss, outputs, targets):
+        if made and (len(outputs) == 1 or made[-1][0].together == way.together):
             continue
         try:
             made.append((way, traced_loss(loss, name_of(loss), outputs, way)))
         except (UsageError, UnsupportedError) as error:
-            errors.append(error)
+            errors.append((way, error))
     if not made:
-        raise next((error for error in errors if error.__cause__ is None), errors[0])  # one whose code ran
-    if len(made) > 1 and len(outputs) > 1:
+        ran = [error for _, error in errors if error.__cause__ is None]
+        raise (ran or [error for way, error in errors if not way.in_tree])[0]
+    if len(made) > 1:
         calls = " and as ".join(way.call for way, _ in made)
         raise UsageError(
             f"the loss {name_of(loss)} can be called as {calls}: say which by y=, the type of the targets "

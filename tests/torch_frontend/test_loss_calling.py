@@ -59,6 +59,21 @@ def test_a_loss_without_targets() -> None:
     check_loss(lambda rows: rows, [B[:, 0]], None)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, y: (outputs["which"] - y).square().mean(1),
+        lambda outputs, y: (outputs.logits - y).square().mean(1),
+        lambda outputs, y: (outputs[0] - y).square().mean(1),  # the first row of a tensor broadcasts without an error
+        lambda outputs, y: (next(iter(outputs)) - y).square().mean(1),
+        lambda output, y: (output - y).square().mean(1),
+        lambda output, y: F.mse_loss(output, y, reduction="none").mean(1),
+    ],
+)
+def test_the_only_output_is_taken_out_of_what_the_module_returns(loss: Any) -> None:
+    check_loss(loss, [B], YB, eager=lambda b, y: (b - y).square().mean(1))
+
+
 def test_outputs_in_trees_are_called_by_their_paths() -> None:
     check_loss(
         lambda outputs, y: apart(outputs["heads"][0], outputs["heads"][1]) + y.sum(1),

@@ -16,7 +16,9 @@ import pytest
 import converter
 import jax_frontend
 from converter.driver.program import Program
+from converter.program.file import read_program
 from converter.runtime import TrainingSession
+from converter.runtime.export.export import export_inference
 from converter.support.errors import NumericError
 from tests.runtime.programs import BATCH, EXAMPLES, by_name, program
 
@@ -210,3 +212,55 @@ def test_slots_that_begin_infinite_may_stay_so(state: str) -> None:
         with pytest.raises(NumericError, match="Sqrt"):
             session.train(BAD, Y)
         session.fit(GOOD, Y, epochs=2, progress=False)
+
+
+@pytest.mark.parametrize("target", ["litert-2", "gpu", "web", "hexagon", "tflm"])
+def test_targets_train_beside_what_is_cut_off(target: str) -> None:
+    """Rows below 0 are cut off by selecting in front of a root: as JAX has it, on every target."""
+
+    def cut(params: Any, x: Any) -> Any:
+        return jnp.sqrt(jax.nn.relu(x @ params["root"]["w"])) @ params["head"]["w"]
+
+    params = {"root": {"w": np.ones((3, 3), np.float32)}, "head": {"w": np.full((3, 2), 0.5, np.float32)}}
+    model = jax_frontend.Model(cut, params, inputs=[jax.ShapeDtypeStruct((1, 3), jnp.float32)])
+    program = converter.build(model, "mse", batch=4, target=target, optimizer=optax.sgd(0.1), check=False)
+    rows = np.where(np.arange(4)[:, None] == 2, -GOOD, GOOD).astype(np.float32)
+    slope = jax.grad(lambda p: jnp.mean((cut(p, rows) - Y) ** 2))(params)
+    with TrainingSession(program.data) as session:
+        session.train(rows, Y, learning_rate=0.1)
+        for name, array in session.parameters().items():
+            group, _, leaf = name.partition("/")
+            wanted = params[group][leaf] - 0.1 * np.asarray(slope[group][leaf])
+            np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_rows_that_fill_a_batch_up_are_none(state: str) -> None:
+    """What lacks to a batch has weight 0, and no slope of its own."""
+    with TrainingSession(built(state=state).data) as whole, TrainingSession(built(state=state).data) as short:
+        twice = np.concatenate([GOOD[:2], GOOD[:2]])
+        assert short.train(GOOD[:2], Y[:2]) == pytest.approx(whole.train(twice, Y), rel=1e-5)
+        for name, array in short.parameters().items():
+            np.testing.assert_allclose(array, whole.parameters()[name], rtol=1e-3)
+
+
+def test_a_file_of_others_trains_beside_what_is_cut_off(tmp_path: Path) -> None:
+    """The operators of a `.tflite` do not say what they were; the operation is named by its place in the file."""
+
+    def cut(params: Any, x: Any) -> Any:
+        return jnp.sqrt(jax.nn.relu(x @ params["root"])) @ params["head"]
+
+    params = {"root": np.ones((3, 3), np.float32), "head": np.full((3, 2), 0.5, np.float32)}
+    model = jax_frontend.Model(cut, params, inputs=[jax.ShapeDtypeStruct((1, 3), jnp.float32)])
+    options = {"optimizer": optax.sgd(0.1), "check": False}
+    converter.build(model, "mse", batch=1, **options).write(tmp_path / "own.tflite")
+    export_inference(read_program(tmp_path / "own.tflite"), tmp_path / "plain.tflite")
+    program = converter.build(tmp_path / "plain.tflite", "mse", batch=4, update="full", **options)
+    assert program.manifest.poles == ("Sqrt (root at plain.tflite:2)",)
+    rows = np.where(np.arange(4)[:, None] == 2, -GOOD, GOOD).astype(np.float32)
+    slope = jax.grad(lambda p: jnp.mean((cut(p, rows) - Y) ** 2))(params)
+    with TrainingSession(program.data) as session:
+        session.train(rows, Y, learning_rate=0.1)
+        for name, array in params.items():
+            wanted = array - 0.1 * np.asarray(slope[name])
+            np.testing.assert_allclose(session.parameters()[f"{name}/kernel"], wanted, rtol=1e-4)

@@ -123,7 +123,7 @@ def read_file(program: ProgramFile, path: Path) -> tuple[dict[str, Factors], dic
             b = b[halves_first(len(b), stored.paired)]
         one = Factors(a, b, alpha / len(a) if alpha else 1.0)
         own = file.metadata.get(_OWN_ALPHA + stem)
-        if isinstance(own, float) and own:
+        if isinstance(own, float) and isfinite(own) and own > 0 and alpha:
             one = replace(one, b=b / np.float32(own / alpha), scale=own / len(a))
         found[module] = one
     return found, _base(file.metadata.get(_BASE))

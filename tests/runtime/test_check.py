@@ -37,7 +37,7 @@ def test_a_loss_that_is_not_finite() -> None:
 
 def test_a_step_that_leaves_nan() -> None:
     # The loss is finite, its slope is not.
-    with pytest.raises(NumericError, match="hold NaN or infinity: w"):
+    with pytest.raises(NumericError, match=r"Sqrt \(w at .*test_check.py"):
         build(lambda p, x: jnp.sqrt(p["w"] * x), np.zeros(3), loss="mse")
 
 

@@ -1,0 +1,161 @@
+"""Exported programs on a Cortex-M4 and a Cortex-M55 that QEMU emulates, beside LiteRT.
+
+`MICRO_SOURCES=FOLDER pytest tests/tools/micro/test_boards.py`, where the folder holds checkouts of TensorFlow Lite
+Micro and what it includes; see `scripts/micro/building.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import converter
+from converter.program.file import read_program
+from converter.runtime import TrainingSession
+from converter.tools.micro.entries import row_values
+from converter.tools.micro.export import export_c
+from scripts.micro.boards import BOARDS
+from scripts.micro.building import firmware, lacking, symbols
+from scripts.micro.device import Device, command
+from tests.runtime.micro_nets import NETS
+
+SOURCES = Path(os.environ["MICRO_SOURCES"]) if "MICRO_SOURCES" in os.environ else None
+pytestmark = pytest.mark.skipif(lacking(SOURCES) is not None, reason=f"boards: {lacking(SOURCES)} (MICRO_SOURCES)")
+STEPS, CLOSE = 100, 1e-5
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "keyword": ("keyword", {"update": "head", "batch": 1, "optimizer": "sgd"}),
+    "rows-added-up": ("mlp-elu", {"update": "full", "batch": 4, "micro_batch": 1, "optimizer": "adam"}),
+    "recurrent": ("recurrent", {"update": "head", "batch": 2, "optimizer": "sgd"}),
+}
+
+
+def device_of(board: str, case: str, folder: Path) -> tuple[Path, Device]:
+    net, options = CASES[case]
+    path = folder / "p.tflite"
+    settings = {"loss": "sparse_categorical_crossentropy", "check": False, **options}
+    converter.build(NETS[net]().model(), target="tflm", **settings).write(path)
+    made = export_c(path, folder / "c")
+    assert SOURCES is not None
+    sizes = {"ARENA_BYTES": made.arena, "VALUES_BYTES": 1 << 16, "RESULT_BYTES": 1 << 16}
+    elf = firmware(folder / "c", SOURCES, BOARDS[board], SOURCES / board, sizes)
+    device = Device(elf, BOARDS[board], folder)
+    assert max(made.arenas.values()) < made.arena
+    return path, device
+
+
+def rows_of(path: Path, count: int, seed: int) -> list[list[np.ndarray]]:
+    """Values of rows: numbers, and labels of four classes."""
+    rng, specs = np.random.default_rng(seed), row_values(read_program(path).manifest)
+    return [
+        [
+            rng.integers(0, 4, s.shape[1:]).astype(s.dtype) if s.dtype == "int32" else
+            rng.standard_normal(s.shape[1:]).astype(np.float32)
+            for s in specs
+        ]
+        for _ in range(count)
+    ]  # fmt: skip
+
+
+def stacked(rows: list[list[np.ndarray]]) -> list[np.ndarray]:
+    return [np.stack(values) for values in zip(*rows, strict=True)]
+
+
+def state_of(path: Path, data: bytes) -> dict[str, np.ndarray]:
+    found, at = {}, 0
+    for tensor in read_program(path).manifest.state_tensors:
+        array = np.frombuffer(data, tensor.dtype, int(np.prod(tensor.shape)), at).reshape(tensor.shape)
+        found[tensor.tensor], at = array, at + array.nbytes
+    return found
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_hundred_steps_are_those_of_litert(case: str, board: str, tmp_path: Path) -> None:
+    path, device = device_of(board, case, tmp_path)
+    batch = read_program(path).manifest.batch
+    steps = [rows_of(path, batch, seed) for seed in range(STEPS)]
+    judged, asked = rows_of(path, batch + 1, 1000), rows_of(path, 1, 1001)
+    commands = [command("t", 2, rows) for rows in steps]
+    commands += [command("e", 2, judged), command("i", 2, asked), command("d", 2), command("s", 2)]
+    *trained, evaluated, inferred, dumped, saved = device.run(commands)
+    assert {answer.status for answer in (*trained, evaluated, inferred, dumped, saved)} == {"ok"}
+    with TrainingSession(path) as session:
+        losses = [session.train(*stacked(rows)) for rows in steps]
+        np.testing.assert_allclose([answer.floats()[0] for answer in trained], losses, atol=CLOSE)
+        wanted = session.evaluate(*stacked(judged))
+        np.testing.assert_allclose(evaluated.floats()[:2], [wanted["loss"], wanted["accuracy"]], atol=CLOSE)
+        np.testing.assert_allclose(inferred.floats(), session.infer(stacked(asked)[0])[0], atol=CLOSE)
+        for name, array in state_of(path, dumped.data).items():
+            np.testing.assert_allclose(array, session.state()[name], atol=CLOSE)
+    # What it saved goes on in Python, and what Python saves of that goes on there.
+    with TrainingSession(path) as other:
+        other.restore(tmp_path / "place-0.state")
+        other.train(*stacked(steps[0]))
+        other.save(tmp_path / "place-0.state")
+        loaded, found = device.run([command("l", 2), command("d", 2)])
+        assert loaded.status == "ok"
+        assert all((a == other.state()[name]).all() for name, a in state_of(path, found.data).items())
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_neither_a_heap_nor_exceptions_are_in_it(board: str, tmp_path: Path) -> None:
+    _, device = device_of(board, "keyword", tmp_path)
+    found = symbols(device.elf)
+    words = ("malloc", "calloc", "operator new", "sbrk", "__cxa_throw", "__gxx_personality", "typeinfo")
+    assert [name for name in found if any(word in name for word in words)] == []
+
+
+def test_wrong_rows_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    path, device = device_of("cortex-m4", "keyword", tmp_path)
+    (x, y), *_ = rows_of(path, 1, 0)
+    wrong = [[x, np.int32(4)], [x, np.int32(-1)], [np.full_like(x, np.nan), y]]
+    commands = [command("d", 2), *(command("t", 2, [row]) for row in wrong), command("t", 2, [[x, y]] * 2)]
+    before, *refused, after = device.run([*commands, command("d", 2)])
+    assert [answer.status for answer in refused] == ["target", "target", "not finite", "rows"]
+    assert before.data == after.data
+
+
+@pytest.mark.parametrize("cuts", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_power_that_fails_while_it_saves_loses_no_state(cuts: int, tmp_path: Path) -> None:
+    path, device = device_of("cortex-m4", "keyword", tmp_path)
+    (row,), chance = rows_of(path, 1, 0), random.Random(0)
+    turn = [command("t", 2, [row]), command("s", 2)]
+    with TrainingSession(path) as session:
+        states = [session.state()]  # behind each number of steps on the same row
+        known = torn = 0
+        for _ in range(cuts):
+            process = device.start([command("l", 2), *turn * 200])
+            time.sleep(chance.uniform(0.2, 1.2))
+            process.kill()
+            process.wait()
+            saved = [answer for answer in device.answers()[1:] if len(answer.data) == 8] if device.began() else []
+            known = max([known, *(int.from_bytes(answer.data, "little") for answer in saved if answer.status == "ok")])
+            loaded, found = device.run([command("l", 2), command("d", 2)])
+            generation = int.from_bytes(loaded.data, "little")
+            assert known <= generation <= known + 1
+            assert loaded.status == ("ok" if generation else "no state")
+            torn += sum(not _is_state(path, tmp_path / f"place-{i}.state") for i in (0, 1))
+            while len(states) <= generation:
+                session.train(*stacked([row]))
+                states.append(session.state())
+            for name, array in state_of(path, found.data).items():
+                np.testing.assert_allclose(array, states[generation][name], atol=1e-4)
+            known = generation
+        assert known > 0
+        assert torn > 0 or cuts < 50  # some cuts did meet a save
+
+
+def _is_state(path: Path, file: Path) -> bool:
+    from converter.runtime.state_file import DamagedState, unpack
+
+    try:
+        unpack(file.read_bytes())
+    except (DamagedState, FileNotFoundError):
+        return False
+    return True

@@ -90,9 +90,10 @@ def test_figures_and_their_document(tmp_path: Path) -> None:
     assert full["rates"][full["rate"]] == np.mean(validated)
     assert full["after"] == [r["found"]["after"] for r in of_best if r["asked"]["rows"] == "held out"]
     assert 0 < head["trained_parameters"] < full["trained_parameters"]
-    text = document([section("points", judge.setting | {"schemes": schemes})])
+    text = document([section("points", judge.setting | {"schemes": schemes}, "Made today")])
     points = 100 * (np.mean(head["after"]) - np.mean(full["after"]))
     assert "## points" in text
+    assert "\n\nMade today.\n\n" in text
     assert f"| {points:+.1f} ± " in text
     assert f"**{full['rate']:g}: " in text
     assert "chosen 3 times, rates compared with the first 2 of them;" in text

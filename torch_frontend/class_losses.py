@@ -26,12 +26,12 @@ def cross_entropy(module: Any, of_shares: bool) -> Loss:
     """
     smoothing = {"label_smoothing": module.label_smoothing} if module.label_smoothing else {}
     if of_shares:
-        return replace(named_loss("categorical_crossentropy", **smoothing), needs_logits=True)
+        return replace(named_loss("categorical_crossentropy", **smoothing), links_again=True)
     name = "sparse_categorical_crossentropy"
-    made = replace(named_loss(name, **smoothing, ignore=module.ignore_index), needs_logits=True)
+    made = replace(named_loss(name, **smoothing, ignore=module.ignore_index), links_again=True)
     if module.ignore_index != IGNORED:
         return made
-    return replace(made, in_parts=replace(named_loss(name, **smoothing), needs_logits=True))
+    return replace(made, in_parts=replace(named_loss(name, **smoothing), links_again=True))
 
 
 def by_class(loss: Loss, module: Any, output: TensorType, y: dict[str, TensorType]) -> Loss:

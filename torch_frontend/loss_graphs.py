@@ -24,7 +24,8 @@ from torch_frontend.writes import check_writes
 
 _ADVICE = (
     "Write it as a function of tensors that gives the loss of each row: loss(outputs, y), outputs as the module "
-    "returns them and y as y= describes it, or one argument for each of these tensors"
+    "returns them and y as y= describes it (like the outputs where y= is not given), or one argument for each of these "
+    "tensors"
 )
 
 

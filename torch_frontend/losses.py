@@ -181,7 +181,7 @@ def _known(loss: Any, kind: str, types: list[TensorType], y: dict[str, TensorTyp
     if target != output or loss.reduction == "sum":  # which is of all its numbers, here of the means of places
         return None
     if kind == "BCEWithLogitsLoss" and plain:
-        return replace(named_loss("binary_crossentropy"), needs_logits=True)
+        return replace(named_loss("binary_crossentropy"), links_again=True)
     if kind == "MSELoss":
         return named_loss("mse")
     return named_loss("huber", delta=loss.delta) if kind == "HuberLoss" else None

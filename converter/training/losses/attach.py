@@ -217,6 +217,8 @@ def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
     for term in loss.terms(graph):
         if term.loss.note:
             notes.append(Note(f"loss of {term.name}" if term.name else "loss", "row by row", term.loss.note))
+        if term.loss.links_again:
+            notes += _applied_twice(graph, term)
         if (folded := _folded(graph, term)) is not None:
             link = term.loss.link or ""
             why = f"{term.loss.name} reads the logits before this {link}; `infer` gives what the model gives"
@@ -226,8 +228,24 @@ def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
     return notes
 
 
+def _applied_twice(graph: Graph, term: Term) -> list[Note]:
+    """Return what to say of a loss of logits behind a model that gives probabilities."""
+    link, output = term.loss.link or "softmax", term.outputs(graph)[0]
+    try:
+        folded = folded_link(graph, output, link)
+        ends_in_logits = folded is None or isinstance(folded.node.op, ops.LogSoftmax)  # of which it is the same again
+    except UsageError:
+        ends_in_logits = False
+    if ends_in_logits:
+        return []
+    said = f"the loss takes logits and applies a {link} to the probabilities that the model gives, as in PyTorch"
+    return [Note("loss", "as in PyTorch", f"{said}: let the module end in the logits, which is what is mostly meant")]
+
+
 def _folded(graph: Graph, term: Term) -> FoldedLink | None:
-    return folded_link(graph, term.outputs(graph)[0], term.loss.link) if term.loss.link else None
+    if term.loss.link is None or term.loss.links_again:
+        return None
+    return folded_link(graph, term.outputs(graph)[0], term.loss.link)
 
 
 def _check_names(graph: Graph) -> None:

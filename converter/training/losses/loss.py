@@ -51,6 +51,7 @@ class Loss:
             model that ends in it, the loss reads what stands before.
         needs_link: the output is said to hold probabilities, so the model has to end in the link.
         needs_logits: the output is said to hold logits, to which Keras applies the link even where the model has.
+        links_again: the link is applied to what the model gives whatever it ends in, as PyTorch does.
         penalties: regularizers by the name of the parameter; those of frozen parameters are left out.
         outputs: how many outputs it reads; None for all that there are.
         mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count. The loss
@@ -70,6 +71,7 @@ class Loss:
     link: Link | None = None
     needs_link: bool = False
     needs_logits: bool = False
+    links_again: bool = False
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     outputs: int | None = None
     mask: Callable[[Builder, Value], Value] | None = None

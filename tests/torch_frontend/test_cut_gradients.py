@@ -157,7 +157,17 @@ POLES: dict[str, Function] = {
 }
 ALL = [(f"{g}({f})", POLES[g], cut) for (f, cut), g in product(CUTS.items(), POLES)]
 #: Functions along an axis, which are refused of a number that has none.
-ALONG = ("norm", "norm_3", "normalize", "divided_by_norm", "std", "root_of_var", "root_of_relu_of_var", "cosine")
+ALONG = (
+    "norm",
+    "norm_3",
+    "normalize",
+    "divided_by_norm",
+    "std",
+    "root_of_var",
+    "root_of_relu_of_var",
+    "cosine",
+    "pairwise",
+)
 _CPU = target("litert-2")
 
 

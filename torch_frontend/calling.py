@@ -88,15 +88,6 @@ def conventions(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> l
 
     The only output of a module is handed over in a dict or tuple first: a loss that takes it out of one (`outputs[0]`)
     would take the first row of a tensor, and one that computes with a tensor cannot with these.
-    """
-    ways = _fitting(loss, outputs, targets)
-    is_alone = list(outputs) == ["output"]
-    by_outputs = [way for way in ways if is_alone and (way.together or list(way.targets) in ([], [TARGET]))]
-    return [*(replace(way, together=True, in_tree=True) for way in by_outputs), *ways]
-
-
-def _fitting(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> list[Convention]:
-    """Return the ways that have as many arguments as a loss.
 
     Args:
         loss: a function, or a module with a `forward` of its own.
@@ -106,6 +97,15 @@ def _fitting(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> list
     Raises:
         UsageError: its signature fits none.
     """
+    ways = _fitting(loss, outputs, targets)
+    if len(outputs) > 1:
+        return ways
+    by_outputs = [way for way in ways if way.together or list(way.targets) in ([], [TARGET])]
+    return [*(replace(way, together=True, in_tree=True) for way in by_outputs), *ways]
+
+
+def _fitting(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> list[Convention]:
+    """Return the ways that have as many arguments as a loss; see `conventions`."""
     names, first = list(outputs), next(iter(outputs.values()))
     like_outputs = {f"{TARGET}/{name}": type for name, type in outputs.items()} if len(names) > 1 else {TARGET: first}
     flat: list[dict[str, TensorType]] = [{TARGET: first}, {}]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -15,11 +14,13 @@ import typer
 from typer.models import CommandInfo
 
 from converter.cli import completion
+from converter.cli.as_json import print_json
 from converter.cli.build_summary import summarize
 from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.estimating import estimate
 from converter.cli.explaining import explain as explain_page
+from converter.cli.exporting import export
 from converter.cli.exporting_c import export_c
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
@@ -52,14 +53,10 @@ from converter.cli.watching import watching
 from converter.driver.build import build as build_program
 from converter.driver.options import Options
 from converter.driver.program import Program
-from converter.program.file import ProgramFile, read_program
-from converter.runtime.export import Exported, export_adapter, export_inference, export_weights, trained_weights
-from converter.support.errors import UsageError
-from converter.support.files import check_place
+from converter.program.manifest import Certificate
 from converter.support.interrupts import too_late
 from converter.support.invocation import NAME
 from converter.support.invocation import program as typed_program
-from converter.support.words import counted, size
 
 app = typer.Typer(
     help="Compiles a Keras, PyTorch or JAX model or a .tflite file into a TFLite program that trains in the stock "
@@ -88,7 +85,7 @@ def _common(
     pass
 
 
-for _command in (search, report, learn, estimate, state):
+for _command in (search, report, learn, estimate, export, state):
     app.command()(_command)
 app.command("export-c")(export_c)
 app.command("import")(import_state)
@@ -144,37 +141,43 @@ def build(
     with narrator.stage("write"):
         too_late()
         program.write(path)
-    certificate = None
-    if certify_on is not None:
-        from converter.tools.certify.certify import certify as certify_program
-
-        with narrator.stage(f"run on {certify_on}"):
-            certificate = certify_program(path, on=certify_on)
-        demand(path, certificate)
+    certificate = None if certify_on is None else _certified(path, certify_on, narrator)
     if watch.dumps is not None:
         print("\n".join(f"# {name}\n{text}" for name, text in watch.dumped.items()))
     if as_json:
-        _print_json(
-            {
-                **({"passes": watch.seconds} if time_passes else {}),
-                "file": str(path),
-                "manifest": program.manifest.to_json(),
-                **({"certificate": asdict(certificate)} if certificate else {}),
-                "costs": dict(program.costs),
-                "checked": not no_check,
-                "notes": [asdict(note) for note in program.notes],
-                "tried": [asdict(choice) for choice in program.tried],
-                "quantization": None if program.quantization is None else asdict(program.quantization),
-                "seconds": narrator.seconds,
-                **({"report": [asdict(choice) for choice in program.report]} if forms else {}),
-            }
-        )
-    else:
-        _show_build(program, path, forms, wide)
-        if time_passes:
-            Results(wide).passes(watch.seconds)
-        if certificate is not None:
-            Results(wide).certificates([certificate])
+        said = _json_of(program, path, forms, certificate)
+        passes = {"passes": watch.seconds} if time_passes else {}
+        print_json({**passes, **said, "checked": not no_check, "seconds": narrator.seconds})
+        return
+    _show_build(program, path, forms, wide)
+    if time_passes:
+        Results(wide).passes(watch.seconds)
+    if certificate is not None:
+        Results(wide).certificates([certificate])
+
+
+def _certified(path: Path, engine: str, narrator: Narrator) -> Certificate:
+    """Return what came of a program on an engine. Raises NumericError where that is wrong."""
+    from converter.tools.certify.certify import certify as certify_program
+
+    with narrator.stage(f"run on {engine}"):
+        certificate = certify_program(path, on=engine)
+    demand(path, certificate)
+    return certificate
+
+
+def _json_of(program: Program, path: Path, forms: bool, certificate: Certificate | None) -> dict[str, Any]:
+    """Return what JSON says of a program that was written."""
+    return {
+        "file": str(path),
+        "manifest": program.manifest.to_json(),
+        **({"certificate": asdict(certificate)} if certificate else {}),
+        "costs": dict(program.costs),
+        "notes": [asdict(note) for note in program.notes],
+        "tried": [asdict(choice) for choice in program.tried],
+        "quantization": None if program.quantization is None else asdict(program.quantization),
+        **({"report": [asdict(choice) for choice in program.report]} if forms else {}),
+    }
 
 
 def _show_build(program: Program, path: Path, forms: bool, wide: bool) -> None:
@@ -221,7 +224,7 @@ def schemes(
         subject = job.model()
     rows = compare(job, subject, schemes, narrator)
     if as_json:
-        _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
+        print_json({"model": job.name, "batch": job.batch, "schemes": rows})
     else:
         Results(wide).schemes(rows, job.recipe.get("target") or Options.target)
 
@@ -236,7 +239,7 @@ def inspect(
     """Show what a program holds, or what of any other .tflite file may be trained, and where it is cut best."""
     contents = read_survey(file) or read_contents(file)
     if as_json:
-        _print_json(contents.to_json())
+        print_json(contents.to_json())
     else:
         Results(wide).contents(contents)
 
@@ -258,7 +261,7 @@ def profile(
     with Narrator(quiet).stage("measure"):
         measured = measure(file, steps, threads)
     if as_json:
-        _print_json({"file": str(file), **measured.to_json()})
+        print_json({"file": str(file), **measured.to_json()})
     else:
         Results(wide).profile(measured, [by] if by else ["layer", "operator"])
 
@@ -274,100 +277,9 @@ def ops(
 
     entries = catalogue()
     if as_json:
-        _print_json({"primitives": [asdict(entry) for entry in entries], "differences": list(DIFFERENCES)})
+        print_json({"primitives": [asdict(entry) for entry in entries], "differences": list(DIFFERENCES)})
     else:
         Results(wide).operations(entries, DIFFERENCES)
-
-
-@app.command()
-def export(
-    file: ProgramPath,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="PLAIN.tflite to run, WEIGHTS.npz, .safetensors or .pt, with --model a MODEL.keras, or adapters: a "
-            "folder for PEFT, a .gguf for llama.cpp."
-        ),
-    ],
-    state: Annotated[
-        Path | None, typer.Argument(metavar="STATE", help="A saved state of this program. None: as it was built.")
-    ] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Trained convolutions on faster kernels, whose last bits differ.")
-    ] = False,
-    quantize: Annotated[
-        str | None,
-        typer.Option(metavar="float16|dynamic", help="Weights of a .tflite in half or a quarter of the bytes."),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rows that a .tflite takes; without it one, or as many as its inputs are resized to."),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option("--model", metavar="MODEL.keras", help="For a .keras: what the program was built from."),
-    ] = None,
-    debug: Debug = False,
-) -> None:
-    """Take the trained model away: without variables, for inference alone, or its weights."""
-    exports: Mapping[str, Callable[[ProgramFile], int | Exported]] = {
-        ".tflite": lambda program: export_inference(program, out, state, quantize, not fast, batch),
-        ".npz": lambda program: export_weights(program, out, state),
-        ".safetensors": lambda program: export_weights(program, out, state),
-        ".pt": lambda program: export_weights(program, out, state),
-    }
-    if out.suffix not in (*exports, ".keras", ".gguf", ""):
-        raise UsageError(
-            f"--out must end with {' or '.join((*exports, '.keras', '.gguf'))}, or be a folder for adapters, got {out}",
-            page="command-line",
-        )
-    if (out.suffix == ".keras") != (model is not None):
-        raise UsageError(
-            "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras",
-            page="command-line",
-        )
-    for flag, given in (("--quantize", quantize), ("--batch", batch), ("--fast", fast or None)):
-        if given is not None and out.suffix != ".tflite":
-            raise UsageError(f"{flag} is for a .tflite, and --out is {out}", page="command-line")
-    if out.suffix:
-        check_place(out)
-    program = read_program(file)
-    too_late()
-    if model is not None:
-        _export_keras(model, trained_weights(program, state), out)
-        return
-    if out.suffix in (".gguf", ""):
-        export_adapter(program, out, state)
-        Results().line(f"wrote {out}, an adapter that {'llama.cpp' if out.suffix else 'PEFT'} loads")
-        return
-    done = exports[out.suffix](program)
-    if not isinstance(done, Exported):
-        Results().line(f"wrote {out} ({size(done)})")
-        return
-    rows = counted(done.rows, "row")
-    others = "or as many as its inputs are resized to" if done.is_resizable else "and no other number"
-    Results().line(f"wrote {out} ({size(done.nbytes)}); it takes {rows}, {others}")
-    if done.loss is not None:
-        Results().line(
-            f"{done.nbytes / done.whole:.0%} of the {size(done.whole)} with float32 weights; on random inputs the "
-            f"outputs, up to {done.loss.largest:.3g}, differ by at most {done.loss.difference:.2g}"
-        )
-
-
-def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
-    from keras_frontend import runs_jax
-
-    if not runs_jax():
-        raise UsageError("a .keras is written by Keras on JAX: set KERAS_BACKEND=jax", page="command-line")
-    from keras_frontend.export import with_weights
-
-    copied = with_weights(model, weights, out)
-    Results().line(f"wrote {out} ({size(copied.nbytes)})")
-    Results().line(
-        "compiled as before: loss, optimizer, metrics; the optimizer begins anew, without slots, at step 0"
-        if copied.is_compiled
-        else f"{model} was not compiled, so neither is {out}: name loss and optimizer when it is built again"
-    )
 
 
 #: The commands as one comes to need them.
@@ -382,10 +294,6 @@ def _place(command: CommandInfo) -> int:
 
 
 app.registered_commands.sort(key=_place)
-
-
-def _print_json(result: dict[str, Any]) -> None:
-    print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from converter.cli import completion
+from converter.cli.as_json import print_json
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, Json, ProgramPath, Quiet, Wide
 from converter.cli.samples import read_samples
@@ -50,7 +50,7 @@ def certify(
         certificate = examine(file, on=on, steps=steps, data=rows, limit=limit)
     demand(file, certificate)
     if as_json:
-        print(json.dumps({"file": str(file), **asdict(certificate)}, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json({"file": str(file), **asdict(certificate)})
     else:
         Results(wide).certificates([certificate])
 

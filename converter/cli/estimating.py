@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from converter.cli import completion
+from converter.cli.as_json import print_json
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
@@ -79,8 +79,7 @@ def estimate(
     rows = compare(job, subject, schemes, narrator, target=table)
     found = estimate_rows(rows, chosen, table, steps_of(samples, epochs, job.batch), known, left_out)
     if as_json:
-        said = {"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()}
-        print(json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json({"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()})
     else:
         _show(Results(wide), found, f"{job.name} on {chosen.title} ({chosen.soc}), one thread")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from converter.cli.as_json import print_json
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, Json, ProgramPath, Quiet
 from converter.cli.tables import Results
@@ -28,7 +28,7 @@ def export_c(
     with Narrator(quiet).stage("write C++"):
         made = export(file, out)
     if as_json:
-        print(json.dumps({"folder": str(out), **asdict(made)}, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json({"folder": str(out), **asdict(made)})
         return
     results = Results()
     results.line(f"wrote {out}: copy it into libraries/ of Arduino or components/ of ESP-IDF")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, Json, Quiet
 from converter.cli.tables import Results
+
+if TYPE_CHECKING:
+    from converter.tools.learn import Learned
 
 
 def learn(
@@ -70,12 +73,15 @@ def learn(
         every=every,
         seed=seed,
     )
-    results = Results()
     if as_json:
         said = {**asdict(found), "state": str(found.state), "program": str(found.program), "adapter": str(out)}
-        results.line(json.dumps(said, ensure_ascii=False))
-        return
-    before, after = found.perplexity
+        Results().line(json.dumps(said, ensure_ascii=False))
+    else:
+        _show(found, out)
+
+
+def _show(found: Learned, out: Path) -> None:
+    results, (before, after) = Results(), found.perplexity
     results.line(f"perplexity of held-out answers: {before:.2f} before, {after:.2f} after {found.steps} steps")
     for question, wanted, was, now in found.answers:
         results.line(f"{question}")

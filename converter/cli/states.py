@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from converter.cli.as_json import print_json
 from converter.cli.options import Debug, Json
 from converter.cli.tables import Results
 from converter.program.file import read_program
@@ -41,8 +41,7 @@ def state(
             f"{' '.join([*heard, str(file)])} does not go on in {against}: {_why(result, refusal)}", page="state-files"
         )
     if as_json:
-        what = {"file": str(file), "warnings": heard, **_json(found, result)}
-        print(json.dumps(what, indent=2, ensure_ascii=False, allow_nan=False))
+        print_json({"file": str(file), "warnings": heard, **_json(found, result)})
         return
     _show(file, found, heard)
     if result is not None:

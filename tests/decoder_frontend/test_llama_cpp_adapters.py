@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,7 @@ def test_another_base_of_the_same_shape_is_told_by_its_norms(base: Any, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("NODE_LLAMA_CPP" not in __import__("os").environ, reason="NODE_LLAMA_CPP names no node-llama-cpp")
+@pytest.mark.skipif("NODE_LLAMA_CPP" not in os.environ, reason="NODE_LLAMA_CPP names no node-llama-cpp")
 def test_llama_cpp_itself_computes_what_programs_do() -> None:
     pytest.importorskip("transformers")
     assert llama_cpp.compare(24, 3) == 0

@@ -10,39 +10,22 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be learned, and how.
-
-    Attributes:
-        base: a `.gguf` file or a folder of `transformers`.
-        examples: a `.jsonl` file.
-        out: where the adapter goes: a folder for PEFT, or a `.gguf` file for llama.cpp.
-        held_out: a file of other examples to judge by; None: every tenth of the examples, of fewer than five all.
-        length: tokens of a row; None: as many as the longest example has, 512 at most.
-        epochs: how often each example is seen.
-        learning_rate: of the first step; it falls to a tenth in a line.
-        update: which weights have adapters: a name of a scheme, or rules of `LoRA`.
-        frozen: what the others are stored as.
-        rehearse: whether the model's own answers to a few general questions are learned between the examples.
-        asked: how many of the held-out questions are answered before and after.
-        asks: other questions that are answered before and after and not taught: what it knew should stay.
-        every: seconds between checkpoints.
-        seed: of the order.
-    """
+    """What is to be learned, and how: the arguments of `learn`."""
 
     base: Path
     examples: Path
     out: Path
-    held_out: Path | None = None
-    length: int | None = None
-    epochs: int = 3
-    learning_rate: float = 2e-4
-    update: str | Mapping[str, Any] = "lora-8:all-linear"
-    frozen: str = "int4-blockwise"
-    rehearse: bool = True
-    asked: int = 3
-    asks: tuple[str, ...] = ()
-    every: float = 120.0
-    seed: int = 0
+    held_out: Path | None
+    length: int | None
+    epochs: int
+    learning_rate: float
+    update: str | Mapping[str, Any]
+    frozen: str
+    rehearse: bool
+    asked: int
+    asks: tuple[str, ...]
+    every: float
+    seed: int
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,18 @@ def learn(
     examples: str | os.PathLike,
     out: str | os.PathLike = "adapter",
     say: Callable[[str], None] = lambda text: None,
-    **options: Any,
+    *,
+    held_out: str | os.PathLike | None = None,
+    length: int | None = None,
+    epochs: int = 3,
+    learning_rate: float = 2e-4,
+    update: str | Mapping[str, Any] = "lora-8:all-linear",
+    frozen: str = "int4-blockwise",
+    rehearse: bool = True,
+    asked: int = 3,
+    asks: Sequence[str] = (),
+    every: float = 120.0,
+    seed: int = 0,
 ) -> Learned:
     """Teach a language model examples, and write the adapter.
 
@@ -63,8 +74,17 @@ def learn(
             `{"text": "..."}`.
         out: where the adapter goes: a folder for PEFT, or a `.gguf` file for llama.cpp.
         say: told of progress, a line at a time.
-        options: those of `pocketune learn`, with their defaults: held_out, length, epochs, learning_rate, update,
-            frozen, rehearse, asks, every, seed; and asked, how many of the held-out questions are answered.
+        held_out: a file of other examples to judge by; None: every tenth of the examples, of fewer than five all.
+        length: tokens of a row; None: as many as the longest example has, 512 at most.
+        epochs: how often each example is seen.
+        learning_rate: of the first step; it falls to a tenth in a line.
+        update: which weights have adapters: a name of a scheme, or rules of `LoRA`.
+        frozen: what the others are stored as.
+        rehearse: whether the model's own answers to a few general questions are learned between the examples.
+        asked: how many of the held-out questions are answered before and after.
+        asks: other questions that are answered before and after and not taught: what it knew should stay.
+        every: seconds between checkpoints.
+        seed: of the order.
 
     Returns:
         Perplexity and answers before and after, the number of steps, and where program and state are.
@@ -72,9 +92,23 @@ def learn(
     Raises:
         UsageError: something that is needed is missing, lines of a file are no examples, or nothing can be written.
     """
-    held_out = options.pop("held_out", None)
-    held_out = None if held_out is None else Path(held_out)
-    return _learned(Plan(Path(base), Path(examples), Path(out), held_out, **options), say)
+    plan = Plan(
+        base=Path(base),
+        examples=Path(examples),
+        out=Path(out),
+        held_out=None if held_out is None else Path(held_out),
+        length=length,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        update=update,
+        frozen=frozen,
+        rehearse=rehearse,
+        asked=asked,
+        asks=tuple(asks),
+        every=every,
+        seed=seed,
+    )
+    return _learned(plan, say)
 
 
 def _learned(plan: Plan, say: Callable[[str], None]) -> Learned:
@@ -181,8 +215,7 @@ def _request(plan: Plan, length: int) -> dict[str, Any]:
     """Return what decides of a training, for a folder that goes on."""
     read = {"examples": plan.examples, "held_out": plan.held_out}
     files = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in read.items() if path}
-    stat, decides = plan.base.stat(), _DECIDES
-    said = {name: value for name, value in asdict(plan).items() if name in decides}
+    stat, said = plan.base.stat(), {name: value for name, value in asdict(plan).items() if name in _DECIDES}
     return {**said, **files, "base": [plan.base.name, stat.st_size, stat.st_mtime_ns], "length": length}
 
 

@@ -12,18 +12,18 @@ from converter.tools.micro.entries import row_values
 Files = dict[str, str]
 
 
-def library(manifest: Manifest, sources: list[str], ram: Mapping[str, int]) -> Files:
+def library(manifest: Manifest, sources: list[str], sizes: Mapping[str, int]) -> Files:
     """Return the files by path.
 
     Args:
         manifest: of the program.
         sources: the names of the C++ files to compile.
-        ram: bytes by what they are for, for the page.
+        sizes: bytes by what they are for, for the page.
     """
     name = " ".join(manifest.name.split())
     listed = "\n".join(f"         src/{source}" for source in sources)
     taken = ", ".join(f"`{spec.label}` ({spec.dtype}{list(spec.shape[1:]) or ''})" for spec in row_values(manifest))
-    table = "\n".join(f"| {what} | {size(count)} |" for what, count in ram.items())
+    table = "\n".join(f"| {what} | {size(count)} |" for what, count in sizes.items())
     return {
         "library.properties": _ARDUINO.format(name=name),
         "CMakeLists.txt": _CMAKE.format(sources=listed),

@@ -39,6 +39,8 @@ SAME_MEANING: dict[type[Op], Op] = {
 #: Large enough to turn the smallest useful float into 1 behind a clamp, small enough to keep ordinary values finite; a
 #: power of two, so that products with it are exact.
 HUGE = 2.0**100
+#: The largest number of float32.
+LARGEST = float(np.finfo(np.float32).max)
 #: Positions of a depthwise filter that XNNPACK's smallest kernels compute.
 _LEAST_TILE = 3
 #: Ways to scale and clamp.
@@ -149,11 +151,14 @@ def exp(c: Lowering, op: ops.Exp, x: Value) -> Value:
 
 @lowers(ops.Log)
 def log(c: Lowering, op: ops.Log, x: Value) -> Value:
-    """LOG, and what x has above float32's largest number: XNNPACK's kernel for AVX2 makes 88 of infinity and of NaN."""
-    logarithm = c(tfl.Log(), x)
+    return _with_what_is_beyond(c, c(tfl.Log(), x), x)
+
+
+def _with_what_is_beyond(c: Lowering, logarithm: Value, x: Value) -> Value:
+    """A logarithm, infinity of infinity and NaN of NaN: XNNPACK's kernel for AVX2 makes 88 of both."""
     if not c.target.is_cpu:
         return logarithm
-    return c(tfl.Add(), logarithm, c(tfl.Sub(), x, c(tfl.Minimum(), x, float(np.finfo(np.float32).max))))
+    return c(tfl.Add(), logarithm, c(tfl.Sub(), x, c(tfl.Minimum(), x, LARGEST)))
 
 
 @lowers(ops.Rsqrt)
@@ -197,10 +202,10 @@ def _maker(c: Lowering, x: Value) -> Node | None:
 @lowers(ops.Log1p)
 def log1p(c: Lowering, op: ops.Log1p, x: Value) -> Value:
     """log(u) and what was lost in u = 1 + x, over u; the bounds keep infinity and -1 from giving NaN there."""
-    bounded = c(tfl.Minimum(), x, float(np.finfo(np.float32).max))
+    bounded = c(tfl.Minimum(), x, LARGEST)
     u = c(tfl.Add(), bounded, 1.0)
     lost = c(tfl.Sub(), bounded, c(tfl.Sub(), u, 1.0))
-    logarithm = c(tfl.Log(), c(tfl.Add(), x, 1.0))
+    logarithm = _with_what_is_beyond(c, c(tfl.Log(), c(tfl.Add(), x, 1.0)), x)
     return c(tfl.Add(), logarithm, c(tfl.Div(), lost, c(tfl.Maximum(), u, float(np.finfo(np.float32).tiny))))
 
 

@@ -49,6 +49,8 @@ _COMMANDS = {
     "ops": (),
     "profile m.tflite --steps 1": (),
     "engines": (),
+    f"{_BUILD} --target tflm --out micro.tflite": (),
+    "export-c micro.tflite --out sketch": (),
     "state m.state --against m.tflite": (),
     "export m.tflite m.state --out plain.tflite": (),
     "export m.tflite m.state --out weights.npz": (),

@@ -25,8 +25,8 @@ _LIBRARIES = (
     "optax",
     "numpy",
     "jax_frontend",
-    "keras_frontend",
-    "torch_frontend",
+    "converter.frontends.keras",
+    "converter.frontends.torch",
     "converter.training.optim",
 )
 

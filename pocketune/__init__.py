@@ -30,16 +30,16 @@ if TYPE_CHECKING:
         runtime,
         search,
     )
+    from converter.frontends.decoder import Model as LanguageModel
+    from converter.frontends.decoder import Tokenizer
+    from converter.frontends.tflite import Model as TFLiteModel
+    from converter.frontends.torch import Model as TorchModel
     from converter.ir import LazyArray
     from converter.runtime import Evaluated, Finished, Journal, Started, Step, TrainingSession
     from converter.support.errors import PocketuneError, UsageError
     from converter.tools.search import Effort
     from converter.training import losses
-    from decoder_frontend import Model as LanguageModel
-    from decoder_frontend import Tokenizer
     from jax_frontend import Model, activity, dropout, in_training, masked, random_key
-    from tflite_frontend import Model as TFLiteModel
-    from torch_frontend import Model as TorchModel
 
 __all__ = [
     "Certificate",
@@ -87,15 +87,15 @@ _HOMES = {
     "Evaluated": "converter.runtime.Evaluated",
     "Finished": "converter.runtime.Finished",
     "Journal": "converter.runtime.Journal",
-    "LanguageModel": "decoder_frontend.Model",
+    "LanguageModel": "converter.frontends.decoder.Model",
     "LazyArray": "converter.ir.LazyArray",
     "Model": "jax_frontend.Model",
     "PocketuneError": "converter.support.errors.PocketuneError",
     "Started": "converter.runtime.Started",
     "Step": "converter.runtime.Step",
-    "TFLiteModel": "tflite_frontend.Model",
-    "Tokenizer": "decoder_frontend.Tokenizer",
-    "TorchModel": "torch_frontend.Model",
+    "TFLiteModel": "converter.frontends.tflite.Model",
+    "Tokenizer": "converter.frontends.decoder.Tokenizer",
+    "TorchModel": "converter.frontends.torch.Model",
     "TrainingSession": "converter.runtime.TrainingSession",
     "UsageError": "converter.support.errors.UsageError",
     "activity": "jax_frontend.activity",

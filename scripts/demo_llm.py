@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 import converter
+from converter.frontends.decoder import Model
 from converter.support.errors import PocketuneError, UsageError
 from converter.tools.learn import Learned
-from decoder_frontend import Model
 from scripts.arguments import existing, writable
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,8 +1,8 @@
 """How the wheel is made: all of it lies in the package `pocketune`, so that no name of a person's own meets ours.
 
-The folders converter/, decoder_frontend/, jax_frontend/, ... become `pocketune.converter`, ...; where they import each
-other, or name a module of each other in a string, that is prefixed. An editable installation uses the folders as they
-are.
+The folders converter/ and jax_frontend/ become `pocketune.converter` and `pocketune.jax_frontend`; where they import
+each other, or name a module of each other in a string, that is prefixed. An editable installation uses the folders as
+they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.egg_info import egg_info
 
 #: The folders that become parts of the package.
-PARTS = ("converter", "decoder_frontend", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
+PARTS = ("converter", "jax_frontend")
 #: Of the documentation, what the command `explain` shows.
 PAGES = Path("docs/errors")
 

@@ -18,8 +18,7 @@ from tests.tree import ROOT
 #: What a wheel is built from.
 _SOURCES = (
     *("LICENSE", "README.md", "docs/errors", "pocketune", "pyproject.toml", "scripts/__init__.py"),
-    *("scripts/distribution.py", "converter", "decoder_frontend", "jax_frontend", "keras_frontend"),
-    *("tflite_frontend", "torch_frontend"),
+    *("scripts/distribution.py", "converter", "jax_frontend"),
 )
 
 

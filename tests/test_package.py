@@ -13,10 +13,10 @@ import numpy
 import pytest
 
 import converter
-import decoder_frontend
 import jax_frontend
 import pocketune
-import tflite_frontend
+from converter.frontends import decoder as decoder_frontend
+from converter.frontends import tflite as tflite_frontend
 from scripts.distribution import PARTS, prefixed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,7 +38,7 @@ def test_all_that_the_compiler_and_its_sessions_offer_is_there() -> None:
 
 def test_the_model_of_pytorch_is_there() -> None:
     pytest.importorskip("torch")
-    import torch_frontend
+    from converter.frontends import torch as torch_frontend
 
     assert pocketune.TorchModel is torch_frontend.Model
 

@@ -102,11 +102,11 @@ def _show(out: Path, done: Exported) -> None:
 
 
 def _write_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
-    from keras_frontend import runs_jax
+    from converter.frontends.keras import runs_jax
 
     if not runs_jax():
         raise UsageError("a .keras is written by Keras on JAX: set KERAS_BACKEND=jax", page="command-line")
-    from keras_frontend.export import with_weights
+    from converter.frontends.keras.export import with_weights
 
     copied = with_weights(model, weights, out)
     Results().line(f"wrote {out} ({size(copied.nbytes)})")

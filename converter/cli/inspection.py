@@ -19,7 +19,7 @@ from converter.support.errors import UsageError
 from converter.support.files import open_regular
 
 if TYPE_CHECKING:
-    from tflite_frontend.survey import Survey
+    from converter.frontends.tflite.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def read_survey(path: Path) -> Surveyed | None:
     """
     if not _is_plain_file(path):
         return None
-    from tflite_frontend.survey import survey
+    from converter.frontends.tflite.survey import survey
 
     return Surveyed(path, survey(path))
 

@@ -269,7 +269,7 @@ def _model(model: str | None) -> tuple[str, Example | None]:
 
 
 def _application(name: str) -> Any:
-    from keras_frontend.applications import application
+    from converter.frontends.keras.applications import application
 
     warnings.warn(
         f"{APPLICATION}{name} has random weights, for nothing is downloaded: for weights of your own, save the model "

@@ -38,6 +38,7 @@ from converter.driver.requests import (
     check_weights,
     with_own_words,
 )
+from converter.frontends.tflite import rows_apart
 from converter.ir import Graph
 from converter.ir.module import Module
 from converter.passes.manager import run
@@ -52,7 +53,6 @@ from converter.tflite.costs.costs import costs
 from converter.training.dropout import dropouts
 from converter.training.losses import link_notes
 from converter.training.schemes import update_scheme
-from tflite_frontend import rows_apart
 
 #: The model for so many rows.
 Import = Callable[[int], Source]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from converter.driver.models import Source
 from converter.driver.options import Options
 from converter.driver.requests import Request
+from converter.frontends.tflite.graft import Graft
 from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.module import Module
@@ -19,7 +20,6 @@ from converter.training.losses import JointLoss, Loss
 from converter.training.optim import OptimizerProgram
 from converter.training.schemes import Adapter, Plain, SchemeRow
 from converter.training.step import StepForm
-from tflite_frontend.graft import Graft
 
 if TYPE_CHECKING:
     from converter.driver.quantization import QuantizationReport

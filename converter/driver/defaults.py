@@ -134,7 +134,7 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
 
 def _torch_rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
     """Return the rule of an optimizer of PyTorch, by the names of the parameters that it was made of."""
-    import torch_frontend
+    from converter.frontends import torch as torch_frontend
     from converter.training.optim.running_rate import running_rate
 
     read = torch_frontend.read_optimizer(optimizer, source.names)

@@ -22,15 +22,15 @@ _AT_ONCE = 32
 
 
 def is_language_model(model: Any) -> bool:
-    """Return whether something is a `.gguf` path, a folder of transformers or a `decoder_frontend.Model`."""
+    """Return whether something is a `.gguf` path, a folder of transformers or a `converter.frontends.decoder.Model`."""
     if isinstance(model, str | Path):
         return str(model).endswith(".gguf") or (Path(model) / "config.json").is_file()
-    return is_instance(model, "decoder_frontend", "Model")
+    return is_instance(model, "converter.frontends.decoder", "Model")
 
 
 def language_model(model: Any) -> Any:
-    """Return the `decoder_frontend.Model` of either of these."""
-    import decoder_frontend
+    """Return the `converter.frontends.decoder.Model` of either of these."""
+    from converter.frontends import decoder as decoder_frontend
 
     return model if isinstance(model, decoder_frontend.Model) else decoder_frontend.Model(model)
 
@@ -48,7 +48,7 @@ def with_length(model: Any, length: int | Sequence[int] | None) -> Any:
             "length is the number of tokens in a row of a .gguf file; another model says by its inputs what it takes",
             page="arguments",
         )
-    import decoder_frontend
+    from converter.frontends import decoder as decoder_frontend
 
     if isinstance(model, decoder_frontend.Model):
         return replace(model, length=length)

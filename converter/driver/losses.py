@@ -110,11 +110,11 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any, of_torch: b
             _check_targets(known, outputs, targets)
         return known
     if is_instance(loss, "keras.losses", "Loss") or is_defined_in(loss, loaded("keras")):
-        from keras_frontend.compiled import loss_of
+        from converter.frontends.keras.compiled import loss_of
 
         return loss_of(loss)
     if is_torch_loss(loss, of_torch):
-        import torch_frontend
+        from converter.frontends import torch as torch_frontend
 
         return torch_frontend.loss_of(loss, outputs, targets)
     if not callable(loss):

@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tflite_frontend
 from converter.driver.heads import with_names_of_head
 from converter.driver.language import RATES, is_language_model, language_model, reading_on, with_length
 from converter.driver.options import Options
 from converter.driver.other_files import check_file
 from converter.driver.pytorch import check_object, is_torch_model, is_torch_optimizer, torch_model
+from converter.frontends import tflite as tflite_frontend
+from converter.frontends.tflite import is_tflite
+from converter.frontends.tflite.carry import Carrier
 from converter.ir import Graph, TensorType, Value, ops, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
@@ -23,11 +25,9 @@ from converter.support.libraries import is_instance
 from converter.support.notes import Note, half_notes
 from converter.training.constraints import Constraint
 from converter.training.losses import Penalty
-from tflite_frontend import is_tflite
-from tflite_frontend.carry import Carrier
 
 if TYPE_CHECKING:
-    from keras_frontend.compiled import Compiled
+    from converter.frontends.keras.compiled import Compiled
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def with_own_augmentation(model: Any, options: Options) -> Options:
     """
     if options.augment != "keras":
         return options
-    from keras_frontend.augmentation import own_augmentation
+    from converter.frontends.keras.augmentation import own_augmentation
 
     return replace(options, augment=own_augmentation(model.model if isinstance(model, Shaped) else model))
 
@@ -205,7 +205,7 @@ def _torch_with_inputs(model: Any, inputs: Any) -> Any:
 
 
 def _torch_source(model: Any, batch: int) -> Source:
-    import torch_frontend
+    from converter.frontends import torch as torch_frontend
 
     made = torch_frontend.import_torch(model, batch)
     return Source(made.graph, model.name, notes=made.notes, batch_norms=made.batch_norms, names=model.parameter_names())
@@ -271,7 +271,7 @@ class _Head:
     def _imported(self, features: TensorType) -> Source:
         model, spec = self.model, TensorType((1, *features.shape[1:]), features.dtype)
         if all(_is_keras(layer) for layer in (model if isinstance(model, list | tuple) else [model])):
-            from keras_frontend.stack import as_model
+            from converter.frontends.keras.stack import as_model
 
             model = as_model(model, features.shape[1:])
         elif not _is_jax_model(model):
@@ -343,8 +343,8 @@ def _part(model: Any, asked: Mapping[str, Any]) -> Any:
 
 
 def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | None) -> Source:
-    import keras_frontend
-    from keras_frontend.compiled import read_compiled
+    from converter.frontends import keras as keras_frontend
+    from converter.frontends.keras.compiled import read_compiled
 
     made = keras_frontend.import_keras(model, batch, inputs)
     return Source(
@@ -373,7 +373,7 @@ def as_pytorch_trains(source: Source, optimizer: Any) -> Source:
     stopped = {p.name for v, p in graph.parameters.items() if p.trainable and v not in moved_to} - unused
     left: set[str] = set()
     if is_torch_optimizer(optimizer):
-        import torch_frontend
+        from converter.frontends import torch as torch_frontend
 
         moved = torch_frontend.optimized(optimizer, source.names)
         left = {p.name for p in graph.parameters.values() if p.trainable and p.name not in moved}

@@ -11,21 +11,21 @@ from converter.support.libraries import is_instance, loaded
 
 
 def is_torch_model(model: Any) -> bool:
-    """Return whether something is a PyTorch module, an exported program, a `.pt2` path, or a `torch_frontend.Model`."""
+    """Return whether something is a PyTorch module, an exported program, a `.pt2` path, or a `torch.Model` of ours."""
     if isinstance(model, str | Path):
         return str(model).endswith(".pt2")
     if is_instance(model, "keras", "Layer"):  # on Keras' own torch backend it is a module of both
         return False
     return (
-        is_instance(model, "torch_frontend", "Model")
+        is_instance(model, "converter.frontends.torch", "Model")
         or is_instance(model, "torch.nn", "Module")
         or is_instance(model, "torch.export", "ExportedProgram")
     )
 
 
 def torch_model(model: Any, inputs: Sequence[Any] | None = None) -> Any:
-    """Return the `torch_frontend.Model` of any of these, with example inputs where it is none already."""
-    import torch_frontend
+    """Return the `converter.frontends.torch.Model` of any of these, with example inputs where it is none already."""
+    from converter.frontends import torch as torch_frontend
 
     return model if isinstance(model, torch_frontend.Model) else torch_frontend.Model(model, inputs)
 
@@ -54,7 +54,7 @@ def is_torch_loss(loss: Any, of_torch: bool = False) -> bool:
     """
     if loaded("torch") is None or isinstance(loss, str):
         return False
-    import torch_frontend
+    from converter.frontends import torch as torch_frontend
 
     return torch_frontend.is_loss(loss, of_torch)
 
@@ -63,6 +63,6 @@ def is_torch_optimizer(optimizer: Any) -> bool:
     """Return whether something is an optimizer of PyTorch, or a scheduler of one."""
     if loaded("torch") is None or optimizer is None or isinstance(optimizer, str):
         return False
-    import torch_frontend
+    from converter.frontends import torch as torch_frontend
 
     return torch_frontend.is_optimizer(optimizer)

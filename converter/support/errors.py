@@ -13,15 +13,7 @@ from pathlib import Path
 from converter.support.invocation import command
 
 #: Our packages, as they are imported.
-_OURS = (
-    "converter",
-    "decoder_frontend",
-    "jax_frontend",
-    "keras_frontend",
-    "pocketune",
-    "tflite_frontend",
-    "torch_frontend",
-)
+_OURS = ("converter", "jax_frontend", "pocketune")
 
 
 def is_ours(module: str) -> bool:

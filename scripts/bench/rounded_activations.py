@@ -73,7 +73,7 @@ def _apart(args: argparse.Namespace, form: str) -> dict[str, Any]:
 
 def texts(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     """Return ids of the rows that are trained on and of those held out, [rows, tokens + 1]."""
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     tokenizer = Tokenizer(args.model)
     pages = [page for page in sorted(FOLDER.glob("*.md")) if page.name != HELD_OUT]
@@ -108,7 +108,7 @@ def _built(args: argparse.Namespace) -> Path:
         import optax
 
         import converter
-        import decoder_frontend
+        from converter.frontends import decoder as decoder_frontend
 
         model = decoder_frontend.Model(args.model, length=args.tokens)
         update = {"*_proj.weight": converter.LoRA(RANK, alpha=2 * RANK)}
@@ -134,8 +134,8 @@ def _program(file: Path) -> Trainer:
 
 def _torch(args: argparse.Namespace, file: Path) -> Trainer:
     """Return PyTorch's side, whose adapters begin as those of the program."""
+    from converter.frontends.decoder import Model
     from converter.runtime import TrainingSession
-    from decoder_frontend import Model
     from scripts.bench.rounded_activations_torch import trainer
 
     with TrainingSession(file) as session:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from converter.frontends.decoder import Model
+from converter.frontends.decoder.configuration import Configuration
 from converter.ir.scales import int4_rows
-from decoder_frontend import Model
-from decoder_frontend.configuration import Configuration
 
 #: Alpha over rank.
 SCALE = 2.0

@@ -12,7 +12,7 @@ from converter.support import errors
 from converter.support.errors import PocketuneError
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("converter", "decoder_frontend", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
+PACKAGES = ("converter", "jax_frontend")
 
 #: The errors that a person meets, by name.
 KINDS = {

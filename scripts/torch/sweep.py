@@ -73,7 +73,7 @@ def tried(
 def _wrong(module: Any, task: Task, scheme: str, train: bool, optimizer: Any) -> list[str]:
     rows = task.y.shape[0]
     try:
-        import torch_frontend
+        from converter.frontends import torch as torch_frontend
 
         program = pocketune.build(
             torch_frontend.Model(module, task.inputs, task.outputs),

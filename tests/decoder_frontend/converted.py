@@ -1,6 +1,6 @@
 """GGUF files of random decoders as llama.cpp's converter makes them of a folder of transformers.
 
-Written by the conventions of its `convert_hf_to_gguf.py` alone: none of the tables of `decoder_frontend` is read.
+Written by the conventions of its `convert_hf_to_gguf.py` alone: no table of our front end is read.
 """
 
 from __future__ import annotations

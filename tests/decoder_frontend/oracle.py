@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
-import decoder_frontend
+from converter.frontends import decoder as decoder_frontend
 from tests.decoder_frontend import converted, nets
 
 LENGTH = 24

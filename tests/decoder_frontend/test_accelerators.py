@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decoder_frontend
 import pocketune
+from converter.frontends import decoder as decoder_frontend
 from converter.program.file import read_program
 from converter.runtime.engines import engine
 from converter.support.errors import UsageError

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decoder_frontend
 import pocketune
-from decoder_frontend.architectures import BY_NAME
+from converter.frontends import decoder as decoder_frontend
+from converter.frontends.decoder.architectures import BY_NAME
 from pocketune import runtime
 from tests.decoder_frontend import converted, nets, oracle
 

@@ -35,7 +35,7 @@ MARKS = (
 
 @cache
 def templates(template: str) -> Any:
-    from decoder_frontend.chat_template import ChatTemplates
+    from converter.frontends.decoder.chat_template import ChatTemplates
 
     return ChatTemplates("net.gguf", {"default": template}, chats.WORDS)
 
@@ -80,7 +80,7 @@ def folder(path: Path, config: dict[str, Any], **files: str) -> Path:
 
 def said(path: Path, messages: Any = TALK, **options: Any) -> tuple[str, list[str]]:
     """What a conversation is, and the answers in it, word by word."""
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     tokenizer = Tokenizer(path)
     words = {i: word for word, i in tokenizers.Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab().items()}
@@ -105,7 +105,7 @@ def test_answers_of_a_template_that_forgets_thoughts_are_their_words(tmp_path: P
 def test_masks_are_those_of_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     path = folder(tmp_path / "net", {"chat_template": MARKS, "tokenizer_class": "PreTrainedTokenizerFast"})
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     theirs = transformers.AutoTokenizer.from_pretrained(path).apply_chat_template(
         TALK, return_dict=True, return_assistant_tokens_mask=True
@@ -118,7 +118,7 @@ def test_masks_are_those_of_transformers(tmp_path: Path) -> None:
 def test_templates_are_found_where_transformers_looks(tmp_path: Path) -> None:
     named = [{"name": "default", "template": "{{ eos_token }}a"}, {"name": "tool_use", "template": "b?"}]
     one = {"role": "user", "content": "x"}
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     config = Tokenizer(folder(tmp_path / "config", {"chat_template": named}))
     assert config.prompt([one]) == config.encode("</s> a")
@@ -136,7 +136,7 @@ def test_templates_are_found_where_transformers_looks(tmp_path: Path) -> None:
 
 
 def test_named_templates_of_a_file(tmp_path: Path) -> None:
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     written.write_small_model(tmp_path / "net.gguf")
     more = {"tokenizer.chat_template.tool_use": "{{ tools[0].name }}"}

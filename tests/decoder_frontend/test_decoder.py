@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType as Kind
 
-import decoder_frontend
 import pocketune
+from converter.frontends import decoder as decoder_frontend
 from converter.support.errors import UsageError
 from tests.decoder_frontend import reference, written
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType as Kind
 
-import decoder_frontend
+from converter.frontends import decoder as decoder_frontend
 from converter.support.errors import UsageError
 from tests.decoder_frontend import written
 

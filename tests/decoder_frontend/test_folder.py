@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-import decoder_frontend
 import pocketune
+from converter.frontends import decoder as decoder_frontend
 from converter.support.errors import UsageError
 from tests.decoder_frontend import reference, written
 from tests.decoder_frontend.test_decoder import LENGTH, computed, in_transformers, near

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import decoder_frontend
 import pocketune
+from converter.frontends import decoder as decoder_frontend
 from converter.support.errors import UsageError
 from tests.decoder_frontend import written
 

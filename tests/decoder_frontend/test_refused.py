@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 import pytest
 
-import decoder_frontend
+from converter.frontends import decoder as decoder_frontend
 from converter.support.errors import UsageError
 from tests.decoder_frontend import converted, nets, oracle
 

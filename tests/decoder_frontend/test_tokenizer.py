@@ -33,7 +33,7 @@ def trained() -> tuple[list[str], list[str]]:
 
 
 def tokenizer(folder: Path, **changes: Any) -> Any:
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     words, merges = trained()
     texts = {
@@ -81,7 +81,7 @@ def test_answers_are_what_the_assistant_says(tmp_path: Path) -> None:
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     for changes, said in (
         ({"tokenizer.ggml.pre": "deepseek-llm"}, "splits texts by 'deepseek-llm'"),
@@ -120,7 +120,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_pieces_are_merged_by_their_scores(tmp_path: Path) -> None:
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
     bytes_ = [f"<0x{i:02X}>" for i in range(256)]
     pieces = {"<unk>": 0.0, "▁": -9.0, "l": -9.1, "a": -9.2, "m": -9.3, "p": -9.4, "la": -2.0, "am": -1.0, "lamp": -3.0,
@@ -143,8 +143,8 @@ def test_pieces_are_merged_by_their_scores(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ids_of_a_real_file_are_those_of_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    from decoder_frontend import Tokenizer
-    from decoder_frontend.gguf_file import read_gguf
+    from converter.frontends.decoder import Tokenizer
+    from converter.frontends.decoder.gguf_file import read_gguf
     from tests.tree import ROOT
 
     path = ROOT / ".models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"

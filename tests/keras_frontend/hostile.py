@@ -261,9 +261,9 @@ def main() -> None:
     """Opens each file that is named on stdin; writes what it cost as JSON to stdout."""
     results, real = sys.stdout, os.dup(1)
     os.dup2(2, 1)
-    import keras_frontend
+    from converter.frontends import keras as keras_frontend
+    from converter.frontends.keras.importer import load
     from converter.support.errors import PocketuneError
-    from keras_frontend.importer import load
 
     done: list[str] = []
     paths = json.loads(sys.stdin.read())

@@ -6,8 +6,8 @@ import pytest
 
 from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.resolve import resolve
+from converter.frontends.keras.applications import application, names
 from converter.support.errors import UsageError
-from keras_frontend.applications import application, names
 
 
 def test_a_net_by_its_name() -> None:

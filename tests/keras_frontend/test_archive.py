@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from keras import layers
 
-import keras_frontend
+from converter.frontends import keras as keras_frontend
+from converter.frontends.keras.importer import load
 from converter.ir import evaluate
 from converter.support.errors import NumericError, PocketuneError, UnsupportedError, UsageError
-from keras_frontend.importer import load
 from tests.keras_frontend.models import KINDS, functional, predict, randomized, samples, sequential, subclassed
 
 

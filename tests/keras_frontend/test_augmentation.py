@@ -13,8 +13,8 @@ import pytest
 from keras import layers
 
 import converter
+from converter.frontends.keras.augmentation import own_augmentation
 from converter.support.errors import UnsupportedError, UsageError
-from keras_frontend.augmentation import own_augmentation
 
 X = np.random.default_rng(0).random((1, 6, 6, 2)).astype(np.float32)
 Y = np.zeros((1, 2), np.float32)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from converter.frontends.keras.process import import_in_child
 from converter.support.errors import NumericError
-from keras_frontend.process import import_in_child
 from tests.keras_frontend.models import functional
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ import keras, numpy as np
 import converter, keras_frontend
 from converter.support.errors import PocketuneError
 from converter.ir import evaluate
-from keras_frontend.compile_config import UNDECAYED
+from converter.frontends.keras.compile_config import UNDECAYED
 from tests.keras_frontend.models import KINDS, Subclassed, predict, randomized, samples
 
 seen = {"backend": keras.config.backend(), "jax": keras_frontend.runs_jax()}

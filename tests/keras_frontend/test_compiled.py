@@ -9,8 +9,8 @@ import pytest
 from keras import layers, losses, optimizers
 
 import converter
+from converter.frontends.keras.compiled import read_compiled
 from converter.support.errors import UsageError
-from keras_frontend.compiled import read_compiled
 from tests.keras_frontend.compiled import (
     BATCH,
     BITS,

@@ -10,10 +10,10 @@ import pytest
 from keras import losses, optimizers
 
 import converter
+from converter.frontends.keras.compiled import read_compiled
+from converter.frontends.keras.schedules import schedule_of
 from converter.runtime import RateWarning
 from converter.support.errors import UsageError
-from keras_frontend.compiled import read_compiled
-from keras_frontend.schedules import schedule_of
 from tests.keras_frontend.compiled import BATCH, LABELS, VALUES, X, net, trained_alike
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import pytest
 
-from keras_frontend.archive import ACTIVATIONS
+from converter.frontends.keras.archive import ACTIVATIONS
 from tests.keras_frontend.hostile import LAYERS, WEIGHTS, write_all
 
 #: In a process that has Keras and a small model loaded; seconds of its own, whatever else the machine does.

@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 import converter
-import keras_frontend
+from converter.frontends import keras as keras_frontend
 from converter.ir import Graph, evaluate
 from converter.runtime import TrainingSession
 from converter.support.errors import NumericError, UsageError

@@ -10,7 +10,7 @@ import pytest
 from keras import layers, optimizers
 
 import converter
-import keras_frontend
+from converter.frontends import keras as keras_frontend
 from converter.support.errors import UsageError
 from converter.training.losses import named_loss
 

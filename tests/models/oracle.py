@@ -10,8 +10,8 @@ import optax
 import pytest
 
 import jax_frontend
-import keras_frontend
 from converter import Program
+from converter.frontends import keras as keras_frontend
 from converter.runtime import TrainingSession
 
 

@@ -15,7 +15,7 @@ import optax
 import pytest
 
 import converter
-from keras_frontend.applications import application, names
+from converter.frontends.keras.applications import application, names
 from tests.models.oracle import flat, jax_model
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ def test_keras_runs_on_jax_and_nothing_is_left_behind() -> None:
     code = """
 import os
 before = dict(os.environ)
-from keras_frontend import runs_jax
+from converter.frontends.keras import runs_jax
 assert runs_jax()
 import keras
 assert keras.config.backend() == "jax"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
 from converter.ir import Graph
 from converter.support.errors import PocketuneError
 from tests.tflite_frontend.mutations import mutated

@@ -14,8 +14,8 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import pocketune
-import tflite_frontend
 from converter.cli import main
+from converter.frontends import tflite as tflite_frontend
 from converter.program.file import read_program
 from converter.program.flatbuffer.operators import OperatorFile
 from converter.runtime.export import trained_weights

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from keras import layers
 
 import pocketune
-import tflite_frontend
 from converter.cli import main
+from converter.frontends import tflite as tflite_frontend
 from converter.ir import evaluate
 from converter.support.errors import PocketuneError, UnsupportedError, UsageError
 from tests.models.zoo import CASES

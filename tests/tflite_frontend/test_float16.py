@@ -12,7 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
 from converter.ir import FLOAT16, FLOAT32
 from converter.program.file import read_program
 from converter.program.flatbuffer.parts import tensor_name

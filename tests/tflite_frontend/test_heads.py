@@ -16,7 +16,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
 from converter.support.errors import UsageError
 from tests.tflite_frontend.shipped import DEVIATION, LABELS, MEAN, shipped
 

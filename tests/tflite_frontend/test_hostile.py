@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
+from converter.frontends.tflite import importer, runtime_shapes, trial
 from converter.support.errors import PocketuneError
 from converter.support.litert import Interpreter
 from tests.tflite_frontend import shared_tables
@@ -19,7 +20,6 @@ from tests.tflite_frontend.quantised_nets import quantised_nets
 from tests.tflite_frontend.test_quantised import edited
 from tests.tflite_frontend.test_recurrent import lstm
 from tests.tflite_frontend.written import Operator, file_of
-from tflite_frontend import importer, runtime_shapes, trial
 
 HUGE = 1 << 30
 X = {"x": ((1, 4), "float32"), "y": ((1, 4), "float32")}

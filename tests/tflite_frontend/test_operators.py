@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+from converter.frontends.tflite.file import read_file
+from converter.frontends.tflite.importer import Importer
 from converter.ir import evaluate
 from converter.ir.builder import Builder
 from converter.passes.autodiff.reverse import pull_back
 from tests.tflite_frontend.written import Operator, file_of
-from tflite_frontend.file import read_file
-from tflite_frontend.importer import Importer
 
 
 def ints(*numbers: Any) -> np.ndarray:

@@ -13,7 +13,8 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
+from converter.frontends.tflite.file import read_file
 from converter.ir import evaluate
 from converter.ir.builder import Builder
 from converter.passes.autodiff.reverse import pull_back
@@ -22,7 +23,6 @@ from tests.tflite_frontend.quantised_nets import quantised_nets
 from tests.tflite_frontend.test_operators import differences, floats, imported
 from tests.tflite_frontend.test_quantised import edited, original
 from tests.tflite_frontend.written import Operator, file_of
-from tflite_frontend.file import read_file
 
 STEPS, INPUT, CELLS = 5, 3, 4
 LSTM = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
 from converter.ir import evaluate
 from converter.support.errors import PocketuneError
 from tests.tflite_frontend.written import Operator, file_of

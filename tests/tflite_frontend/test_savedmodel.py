@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
+from converter.frontends.tflite import savedmodel
 from converter.support.errors import UsageError
 from tests.tflite_frontend.shipped import shipped
-from tflite_frontend import savedmodel
 
 #: Nets as Keras' files and as SavedModels, written by a process with TensorFlow in it.
 WRITE = """

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import pocketune
-import tflite_frontend
 from converter.cli.inspection import read_survey
 from converter.cli.tables import Results
+from converter.frontends import tflite as tflite_frontend
+from converter.frontends.tflite.survey import survey
 from converter.ir import evaluate
 from converter.support.errors import UsageError
 from tests.tflite_frontend.written import Operator, file_of
-from tflite_frontend.survey import survey
 
 CONV = ("Conv2DOptions", {"padding": 0, "strideH": 1, "strideW": 1, "dilationHFactor": 1, "dilationWFactor": 1})
 WEIGHTS = {

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from converter.frontends.torch import loss_of
 from converter.ir import Builder, Graph, TensorType, Value, evaluate
 from converter.passes.autodiff import differentiate
 from converter.training.losses import attach_loss
-from torch_frontend import loss_of
 
 
 def graph_of(

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from converter.frontends.torch.archive import load_archive
+from converter.frontends.torch.model import Model
 from converter.support.errors import PocketuneError, UnsupportedError, UsageError
-from torch_frontend.archive import load_archive
-from torch_frontend.model import Model
 
 
 class Net(nn.Module):

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import torch_frontend
 from converter.driver.models import import_model
+from converter.frontends import torch as torch_frontend
 from converter.ir import Builder, TensorType
 from converter.passes import eliminate_dead_code
 from converter.passes.autodiff import pull_back

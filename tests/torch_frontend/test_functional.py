@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-import torch_frontend
+from converter.frontends import torch as torch_frontend
+from converter.frontends.torch import exporting
 from converter.ir.evaluate import evaluate_outputs
-from torch_frontend import exporting
 
 X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
 

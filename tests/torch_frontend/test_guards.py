@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import pocketune
-import torch_frontend
+from converter.frontends import torch as torch_frontend
 from converter.support.errors import PocketuneError
 from scripts.torch.nets.tasks import CLASSES, task_of
 from scripts.torch.sweep import tried

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-import torch_frontend
+from converter.frontends import torch as torch_frontend
 from converter.support.errors import UsageError
 from tests.tflite.quantize.test_lazy import Read, built
 

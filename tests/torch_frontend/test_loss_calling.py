@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import pocketune
+from converter.frontends.torch import loss_of
 from converter.support.errors import UsageError
 from tests.torch_frontend.judged_losses import check_loss, graph_of
-from torch_frontend import loss_of
 
 RNG = np.random.default_rng(0)
 B, A, YB, YA = (RNG.standard_normal((4, 3)).astype(np.float32) for _ in range(4))

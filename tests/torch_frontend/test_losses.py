@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from converter.frontends.torch import is_loss, loss_of
 from converter.support.errors import UsageError
 from tests.torch_frontend.judged_losses import check_loss, graph_of
-from torch_frontend import is_loss, loss_of
 
 ROWS, CLASSES = 4, 5
 RNG = np.random.default_rng(0)

@@ -15,8 +15,8 @@ from torch import nn, optim
 from torch.optim import lr_scheduler
 
 import pocketune
+from converter.frontends.torch import read_optimizer
 from converter.support.errors import UsageError
-from torch_frontend import read_optimizer
 
 STEPS = 12
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import pocketune
+from converter.frontends.torch import Model, import_torch, read_optimizer
 from converter.support.errors import PocketuneError, UnsupportedError, UsageError
-from torch_frontend import Model, import_torch, read_optimizer
 
 X = torch.arange(20.0).reshape(4, 5).cos()
 

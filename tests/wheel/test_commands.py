@@ -70,7 +70,7 @@ _LEFT = {"certify": "an engine"}
 
 def test_every_command_runs(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(_MINE)
-    for name in ("converter", "jax_frontend", "keras_frontend", "examples"):
+    for name in ("converter", "jax_frontend", "examples"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('it is not this one that is meant')")
     (tmp_path / "examples.jsonl").write_text('{"prompt": "What is it?", "answer": "zo"}\n' * 12)
     if importlib.util.find_spec("gguf"):

@@ -12,7 +12,7 @@ PAGES = {path.stem for path in (ROOT / "docs/errors").glob("*.md")}
 _ALONE = """
 import importlib.util, pathlib, pocketune, pocketune.losses, pocketune.runtime
 from pocketune.runtime import TrainingSession
-ours = ("converter", "decoder_frontend", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
+ours = ("converter", "jax_frontend")
 assert not [name for name in (*ours, "scripts", "tests") if importlib.util.find_spec(name)]
 assert pocketune.TrainingSession is TrainingSession
 for name in pocketune.__all__:

@@ -8,6 +8,10 @@ from dataclasses import replace
 
 from converter.driver.compilation import Compilation, Grafted
 from converter.driver.plain.any_rows import for_any_rows
+from converter.frontends.tflite.carry import without_foreign, without_marks
+from converter.frontends.tflite.file import File, needed, reading
+from converter.frontends.tflite.graft import Graft
+from converter.frontends.tflite.metadata import label_file_of, with_labels
 from converter.ir import Graph
 from converter.passes.canonical import canonicalize, specialize
 from converter.support.errors import PocketuneError, UnsupportedError
@@ -15,10 +19,6 @@ from converter.support.notes import Note
 from converter.tflite.backend import in_order, to_builtins
 from converter.tflite.targets import target
 from converter.training.dropout import without_dropout
-from tflite_frontend.carry import without_foreign, without_marks
-from tflite_frontend.file import File, needed, reading
-from tflite_frontend.graft import Graft
-from tflite_frontend.metadata import label_file_of, with_labels
 
 
 def carry_over(c: Compilation) -> Compilation:

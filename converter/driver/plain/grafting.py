@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from converter.driver.plain.layout import Layout
+from converter.frontends.tflite.file import reading
+from converter.frontends.tflite.graft import Graft
+from converter.frontends.tflite.metadata import ENTRY as METADATA
 from converter.ir import Graph
 from converter.program.assembly import AssembledPart, pack
 from converter.program.flatbuffer import schema
@@ -18,9 +21,6 @@ from converter.program.flatbuffer.control_dependencies import ENTRY as CONTROL_D
 from converter.program.flatbuffer.schema import generated
 from converter.tflite.emit.emit import ModelWriter, Subgraph
 from converter.tflite.lowering.state import with_own_results
-from tflite_frontend.file import reading
-from tflite_frontend.graft import Graft
-from tflite_frontend.metadata import ENTRY as METADATA
 
 #: Fields of options that number subgraphs, of operators that lowering makes.
 _BODIES = {generated.WhileOptionsT: ("condSubgraphIndex", "bodySubgraphIndex")}

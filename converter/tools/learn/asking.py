@@ -13,7 +13,7 @@ from converter.runtime.texts import NOT_ASKED
 from converter.tools.learn.examples import Example
 
 if TYPE_CHECKING:
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
 #: Tokens of an answer, at most.
 _MOST = 32

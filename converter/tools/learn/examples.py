@@ -14,7 +14,7 @@ from converter.support.files import check_regular
 from converter.support.strict_json import parse_json
 
 if TYPE_CHECKING:
-    from decoder_frontend import Conversation, Tokenizer
+    from converter.frontends.decoder import Conversation, Tokenizer
 
 #: What an answer is called beside `prompt`.
 _ANSWERS = ("answer", "completion", "response")
@@ -130,7 +130,7 @@ def as_tokens(path: Path, examples: list[Example], tokenizer: Tokenizer) -> list
     Raises:
         UsageError: the model's chat template does not take lines of the file, which are named.
     """
-    from decoder_frontend import Conversation
+    from converter.frontends.decoder import Conversation
 
     found, faults = list[Conversation](), list[str]()
     for example in examples:

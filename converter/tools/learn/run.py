@@ -26,7 +26,7 @@ from converter.tools.learn.plan import Learned, Plan
 from converter.tools.learn.work import Work
 
 if TYPE_CHECKING:
-    from decoder_frontend import Tokenizer
+    from converter.frontends.decoder import Tokenizer
 
 #: The model's own answers to these are rehearsed between the examples, so that it does not forget others.
 REHEARSED = (
@@ -115,7 +115,7 @@ def _learned(plan: Plan, say: Callable[[str], None]) -> Learned:
     _check_out(plan)
     require("gguf", "a language model")
     require("text", "a tokenizer")
-    from decoder_frontend import Model, Tokenizer
+    from converter.frontends.decoder import Model, Tokenizer
 
     examples = read_examples(plan.examples)
     others = [] if plan.held_out is None else read_examples(plan.held_out)

@@ -11,7 +11,7 @@ import torch
 import torchvision
 from keras import layers
 
-import torch_frontend
+from converter.frontends import torch as torch_frontend
 from tests.pictures import FULL_SIZE, written
 
 CLASSES = 1000

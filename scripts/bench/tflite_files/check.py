@@ -23,10 +23,10 @@ import optax
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
+from converter.frontends.tflite.file import needed, read_file
 from converter.program.flatbuffer.parts import part
 from converter.support.errors import PocketuneError, UsageError
-from tflite_frontend.file import needed, read_file
 
 CLASSES, ROWS, STEPS = 5, 2, 10
 #: Trained tensors whose derivatives are taken, at most.

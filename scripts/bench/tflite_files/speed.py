@@ -22,7 +22,7 @@ from packages import HERE, listed
 from runs import inference, step
 
 import pocketune
-import tflite_frontend
+from converter.frontends import tflite as tflite_frontend
 from scripts.arguments import existing
 
 CLASSES = 5

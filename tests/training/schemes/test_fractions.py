@@ -14,7 +14,7 @@ import pytest
 
 import converter
 import jax_frontend
-import keras_frontend
+from converter.frontends import keras as keras_frontend
 from converter.passes.idioms import with_idioms
 from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError

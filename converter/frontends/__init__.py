@@ -1,0 +1,1 @@
+"""Front ends: each reads the models of one world, and what such models are trained with."""

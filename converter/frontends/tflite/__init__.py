@@ -1,0 +1,5 @@
+"""TFLite files as models: the inference file that an app ships already, read into a graph that trains."""
+
+from converter.frontends.tflite.model import Model, is_tflite, rows_apart
+
+__all__ = ["Model", "is_tflite", "rows_apart"]

@@ -1,0 +1,1 @@
+"""Import rules by subject; `converter.frontends.tflite.importer` joins their tables."""

@@ -1,5 +1,0 @@
-"""TFLite files as models: the inference file that an app ships already, read into a graph that trains."""
-
-from tflite_frontend.model import Model, is_tflite, rows_apart
-
-__all__ = ["Model", "is_tflite", "rows_apart"]

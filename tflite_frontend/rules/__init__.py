@@ -1,1 +1,0 @@
-"""Import rules by subject; `tflite_frontend.importer` joins their tables."""

@@ -1,4 +1,4 @@
-"""JAX front end: models and functions, traced to the IR."""
+"""JAX tracer: models and functions as graphs of the IR, for front ends, losses and optimizers."""
 
 # ruff: noqa: E402 (what is missing is said before it is imported)
 from converter.support.extras import require

@@ -28,6 +28,10 @@ PLANTED = {
         "converter/frontends/torch/model.py",
         "def f():\n    from converter.frontends.tflite import survey",
     ),
+    "The driver knows no front end by name": (
+        "converter/driver/models.py",
+        "def f():\n    from converter.frontends.keras import import_keras",
+    ),
     "So does a part of the backend": ("converter/tflite/builtins/base.py", "import converter.tflite.lowering.lower"),
     "Nothing imports in a circle": ("converter/ir/types.py", "def f():\n    from converter.ir.graph import Graph"),
     "What `pip install pocketune` holds runs without a compiler and without frameworks": (

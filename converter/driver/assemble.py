@@ -15,7 +15,6 @@ from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import OptimizerRule
 from converter.driver.plain.any_rows import FixedRows, for_any_rows, held_to_its_rows
-from converter.driver.plain.grafting import assembly_of_graft
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
 from converter.driver.requests import Request
@@ -159,14 +158,14 @@ def _drawn(
         shapes = {p.name: p.model_value.shape for p in done.source.graph.parameters.values()}
         metadata[ADAPTERS], frozen = entries.low_rank(done.adapters, shapes, tensors)
         stored |= frozen
-        if done.source.gguf is not None:
-            metadata[gguf_names.ENTRY] = done.source.gguf.entry()
+        if (language := done.source.language) is not None and language.gguf is not None:
+            metadata[gguf_names.ENTRY] = language.gguf.entry()
     if done.plain is not None:
         metadata[MERGE], frozen = entries.merging(done.plain, tensors)
         stored |= frozen
     derived = {}
     if done.grafted is not None:
-        derived[INFERENCE] = partial(assembly_of_graft, done.grafted.graft, done.grafted.behind)
+        derived[INFERENCE] = partial(done.grafted.file.assembly, done.grafted.behind)
     elif plain.graph is not None:
         said = f"{done.source.name}, trained with Pocketune"
         derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain.graph, tensors), said)

@@ -16,19 +16,11 @@ from converter.driver.features.lengths import of_shorter, with_shorter
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
 from converter.driver.losses import without_idle_outputs
-from converter.driver.models import (
-    Source,
-    as_asked,
-    as_pytorch_trains,
-    import_model,
-    with_inputs,
-    with_own_augmentation,
-)
+from converter.driver.models import open_model, with_own_augmentation
 from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
 from converter.driver.plain.operands import ENOUGH_ROWS
 from converter.driver.program import Plan, Program
-from converter.driver.pytorch import is_torch_optimizer
 from converter.driver.quantization.samples import any_samples
 from converter.driver.requests import (
     Request,
@@ -38,7 +30,8 @@ from converter.driver.requests import (
     check_weights,
     with_own_words,
 )
-from converter.frontends.tflite import rows_apart
+from converter.frontends.source import Source
+from converter.frontends.table import reader_of
 from converter.ir import Graph
 from converter.ir.module import Module
 from converter.passes.manager import run
@@ -83,7 +76,7 @@ def make_program(model: Any, options: Options) -> Program:
         UnsupportedError: the model holds what cannot be compiled; all places are listed.
         NumericError: a weight is not finite, gets no gradient, or does not move.
     """
-    planned = plan(with_inputs(model, options.inputs), options, needs_weights=True)
+    planned = plan(model, options, needs_weights=True)
     with uncollected():
         program = replace(planned.assemble(), tried=planned.tried)
     if program.quantization is not None:
@@ -107,11 +100,11 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     Raises:
         UsageError, UnsupportedError, NumericError: as `build`.
     """
-    model = as_asked(model, options)
-    request = Request.of(with_own_augmentation(model, options))
+    opened = open_model(model, options)
+    request = Request.of(with_own_augmentation(opened, options))
     require("compiler", "compiling a model")
     check_preprocess(options.preprocess, request.target)
-    imported = cache(lambda rows: preprocessed(import_model(model, rows), options.preprocess))
+    imported = cache(lambda rows: preprocessed(opened.source(rows), options.preprocess))
     if options.memory_budget is None:
         return _plan(imported, request, needs_weights)
     budget, batch = parse_bytes(options.memory_budget), request.batch
@@ -173,9 +166,9 @@ def _compiled(
     source, taken = _checked(imported, request, needs_weights)
     request = with_own_words(request, source)
     shorter = {}
-    if source.shorter:  # weights lie as in no length alone, but the same in all
+    if source.lengths:  # weights lie as in no length alone, but the same in all
         asked, turned = of_shorter(request, taken.loss), ()
-        shorter = {n: partial(_program_of, at, asked, needs_weights, turned) for n, at in source.shorter.items()}
+        shorter = {n: partial(_program_of, at, asked, needs_weights, turned) for n, at in source.lengths.items()}
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
         several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)
@@ -203,7 +196,7 @@ def _of_several_rows(imported: Import, request: Request, source: Source) -> dict
 
     Not of language models, which are large: of one row they are exported for one.
     """
-    is_asked = "infer" in request.signatures and source.tflite is None and not source.generates
+    is_asked = "infer" in request.signatures and source.file is None and source.language is None
     if not is_asked or request.micro_batch >= ENOUGH_ROWS or request.rows_to_infer:
         return {}
     try:
@@ -230,7 +223,7 @@ def _generating(source: Source, request: Request, needs_weights: bool) -> dict[s
     """Return the graphs of the signatures that write a text on, where they are asked for."""
     if "generate" not in request.signatures:
         return {}
-    if not source.generates:
+    if source.language is None:
         raise UsageError(
             f"the signature 'generate' is of language models, a .gguf file for one: {source.name} has none",
             page="arguments",
@@ -238,9 +231,9 @@ def _generating(source: Source, request: Request, needs_weights: bool) -> dict[s
     if request.options.frozen == "int8":
         raise UsageError("generate does not go together with frozen='int8': take int4-blockwise", page="arguments")
     if needs_weights and request.options.is_int4:
-        return {name: make() for name, make in source.generates.items()}
+        return {name: make() for name, make in source.language.generates.items()}
     read = read_weights if needs_weights else without_numbers if request.options.is_int4 else without_sources
-    return {name: read(make()) for name, make in source.generates.items()}
+    return {name: read(make()) for name, make in source.language.generates.items()}
 
 
 def _with_weights(imported: Import, is_int4: bool, needed: bool) -> Import:
@@ -261,9 +254,9 @@ def _of_two_rows(imported: Import, source: Source) -> Graph:
     try:
         return imported(2).graph
     except (UnsupportedError, UsageError):
-        if source.carrier is None:
+        if source.file is None:
             raise
-        return rows_apart(source.graph)
+        return source.file.rows_apart(source.graph)
 
 
 def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[Source, Taken]:
@@ -272,15 +265,23 @@ def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[S
     from converter.training.optim.rate import check_descends
 
     options = request.options
-    if options.optimizer is not None and not is_torch_optimizer(options.optimizer):
+    if options.optimizer is not None and reader_of(options.optimizer) is None:
         check_descends(resolve(options.optimizer))
     source = imported(request.micro_batch)
     check_sizes(source, request.micro_batch)
     if needs_weights or options.frozen == "int8":
         check_weights(source)
     check_dropout(request, bool(dropouts(source.graph)))
-    source = as_pytorch_trains(source, options.optimizer)
+    source = _as_its_library_trains(source, options.optimizer)
     taken = taken_over(source, options.loss, options.optimizer)
     source = without_idle_outputs(source, taken.loss)
     check_labels(options.labels, source)
     return source, taken
+
+
+def _as_its_library_trains(source: Source, optimizer: Any) -> Source:
+    """Return a model as it would be trained where it comes from, or where its optimizer does."""
+    reader = reader_of(optimizer, source.library)
+    for library in {id(one): one for one in (source.library, reader) if one is not None}.values():
+        source = library.as_trained(source, optimizer if library is reader else None)
+    return source

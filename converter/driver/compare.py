@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from converter.driver.build import plan
-from converter.driver.models import as_asked, import_model, with_inputs, with_own_augmentation
+from converter.driver.models import open_model, with_own_augmentation
 from converter.driver.options import Options, options_of
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
@@ -33,8 +33,10 @@ def compare_schemes(
     Raises:
         UsageError, UnsupportedError, NumericError: as `pocketune.build`.
     """
-    asked = with_own_augmentation(model, options_of("compare_schemes", options, "update", "check"))
-    source = import_once(model, asked)
+    asked = options_of("compare_schemes", options, "update", "check")
+    opened = open_model(model, asked)
+    asked = with_own_augmentation(opened, asked)
+    source = import_once(opened, asked)
     rows: list[dict[str, Any]] = []
     refused: list[UsageError] = []
     for scheme in schemes:
@@ -51,7 +53,7 @@ def compare_schemes(
 
 def import_once(model: Any, options: Options) -> Any:
     """Return the model for several plans with the same options, unless each needs it for other numbers of rows."""
-    model = as_asked(with_inputs(model, options.inputs), options)
+    opened = open_model(model, options)
     if options.memory_budget or any(map(rows_to_infer, options.signatures)):
-        return model
-    return import_model(model, options.micro_batch or options.batch)
+        return opened
+    return opened.source(options.micro_batch or options.batch)

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from converter.driver.models import Source
 from converter.driver.options import Options
 from converter.driver.requests import Request
-from converter.frontends.tflite.graft import Graft
+from converter.frontends.source import FileExport, Source
 from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.module import Module
@@ -30,11 +29,11 @@ class Grafted:
     """The file that is exported of a model that was read from one.
 
     Attributes:
-        graft: what stays of it.
+        file: what stays of it.
         behind: what is computed anew, lowered; None for nothing.
     """
 
-    graft: Graft
+    file: FileExport
     behind: Graph | None
 
 

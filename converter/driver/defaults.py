@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converter.driver.models import Source
-from converter.driver.pytorch import is_torch_optimizer
+from converter.frontends.source import Library, Source
+from converter.frontends.table import reader_of
 from converter.support.errors import UsageError
 from converter.support.notes import Note
 from converter.training.losses import JointLoss
@@ -60,7 +60,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
     Raises:
         UsageError: no loss or optimizer was named, and that of the model cannot be taken over.
     """
-    compiled = source.compiled
+    compiled = source.defaults.compiled
     notes: list[Note] = []
     if loss is None and compiled is not None:
         if compiled.problem is not None:
@@ -74,8 +74,8 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
             by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
             said_of_it = f"{_with(_said(loss), compiled.loss_options)}; name another to change it; {by_weight}"
             notes.append(Note("loss", "as compiled", said_of_it))
-    if loss is None and source.loss is not None:
-        loss = source.loss
+    if loss is None and source.defaults.loss is not None:
+        loss = source.defaults.loss
         notes.append(Note("loss", "a default", f"{loss}, as of any language model; name another to change it"))
     if loss is None:
         loss = DEFAULT_LOSS
@@ -93,9 +93,9 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
     from converter.training.optim.running_rate import running_rate
     from converter.training.optim.trace import describe
 
-    if is_torch_optimizer(optimizer):
-        return _torch_rule(source, optimizer)
-    compiled, shapes = source.compiled, {p.name: p.model_value.shape for p in source.graph.weights().values()}
+    if (library := reader_of(optimizer, source.library)) is not None:
+        return _rule_of(library, source, optimizer)
+    compiled, shapes = source.defaults.compiled, {p.name: p.model_value.shape for p in source.graph.weights().values()}
     notes: list[Note] = []
     if optimizer is None and compiled is not None:
         notes += compiled.notes
@@ -114,14 +114,14 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
             return rule, [*notes, Note("optimizer", "as compiled", f"{said}; name another to change it")]
     if optimizer is None or isinstance(optimizer, str):
         if optimizer is None:
-            optimizer = source.optimizer or DEFAULT_OPTIMIZER
-            why = "as of any model of a file" if source.optimizer else "the model names none"
+            optimizer = source.defaults.optimizer or DEFAULT_OPTIMIZER
+            why = "as of any model of a file" if source.defaults.optimizer else "the model names none"
             notes.append(Note("optimizer", "a default", f"{optimizer}: {why}; name another to change it"))
         optimizer = NamedOptimizer(optimizer)
     name = describe(optimizer)
     if isinstance(optimizer, NamedOptimizer) and optimizer.takes_default:
-        usual = source.rates.get(optimizer.name, optimizer.default_rate)
-        fits = " and which fits language models" if optimizer.name in source.rates else ""
+        usual = source.defaults.rates.get(optimizer.name, optimizer.default_rate)
+        fits = " and which fits language models" if optimizer.name in source.defaults.rates else ""
         said = f"{usual:g}, as {name} was named without one{fits}; give another to fit and train"
         notes.append(Note("learning rate", "a default", f"{said}, or build with optimizer=optax.{name}(...)"))
         optimizer = replace(optimizer, options={**optimizer.options, "learning_rate": usual})
@@ -132,16 +132,15 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
     return OptimizerRule(tx, name, rate, running), notes
 
 
-def _torch_rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
-    """Return the rule of an optimizer of PyTorch, by the names of the parameters that it was made of."""
-    from converter.frontends import torch as torch_frontend
+def _rule_of(library: Library, source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
+    """Return the rule of an optimizer of a library, by the names of the parameters that it was made of."""
     from converter.training.optim.running_rate import running_rate
 
-    read = torch_frontend.read_optimizer(optimizer, source.names)
+    read = library.optimizer(optimizer)
     shapes = {p.name: p.model_value.shape for p in source.graph.weights().values()}
     running = running_rate(read.optimizer, shapes) if read.learning_rate is None else None
     notes = [Note("optimizer", "left out", text) for text in read.left_out]
-    notes.append(Note("optimizer", "as in PyTorch", _with(read.name, read.kept)))
+    notes.append(Note("optimizer", f"as in {library.title}", _with(read.name, read.kept)))
     return OptimizerRule(read.optimizer, read.name, read.learning_rate, running), notes
 
 

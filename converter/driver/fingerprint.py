@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from converter.driver.models import Source
 from converter.driver.quantization.report import QuantizationReport
+from converter.frontends.source import Source
 from converter.ir import Graph, LazyArray, Parameter, Value, View
 from converter.passes.read_weights import pieces, read
 from converter.program.manifest import FrozenWeight, Identity

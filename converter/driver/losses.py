@@ -7,19 +7,18 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from converter.driver.models import Source
-from converter.driver.pytorch import is_torch_loss
+from converter.frontends.source import Library, Source
+from converter.frontends.table import loss_of
 from converter.ir import Graph, Value, reachable
 from converter.program.manifest import TARGET
 from converter.support.errors import UsageError, nearest
-from converter.support.libraries import is_defined_in, is_instance, loaded
 from converter.support.notes import Note
-from converter.training.losses import JointLoss, Loss, labels_of, named_loss
-from converter.training.losses.own_loss import own_loss, target_types
+from converter.training.losses import JointLoss, Loss, named_loss
+from converter.training.losses.own_loss import ctc_loss, own_loss, target_types
 
 
 def import_loss(
-    loss: Any, forward: Graph, targets: Any = None, weights: Any = None, of_torch: bool = False
+    loss: Any, forward: Graph, targets: Any = None, weights: Any = None, library: Library | None = None
 ) -> Loss | JointLoss:
     """Return what training minimizes: a loss, or one for each output.
 
@@ -30,7 +29,7 @@ def import_loss(
         targets: what one row of the targets is, for functions, else as the first output that these read; a dict or
             tuple of several; for losses by output a dict by output.
         weights: what each of the losses by output is multiplied by, in the same form.
-        of_torch: whether the model is a PyTorch module: functions that name no library are of its tensors then.
+        library: of the model: functions that name no library are of its tensors; None: of JAX's arrays.
 
     Raises:
         UsageError: an unknown name or output, or a function that does not return one number per example.
@@ -40,13 +39,13 @@ def import_loss(
     if not isinstance(loss, Mapping | list | tuple):
         if weights is not None:
             raise UsageError("loss_weights is for losses by output: pass loss={'<output>': ...} as well", page="models")
-        return _one_loss(loss, dict(forward.outputs), targets, of_torch)
+        return _one_loss(loss, dict(forward.outputs), targets, library)
     parts = {name: part for name, part in _by_output("loss", loss, forward).items() if part is not None}
     if not parts:
         raise UsageError("loss: every output has None, there is nothing to train for", page="models")
     kinds = {} if targets is None else _by_output("y", targets, forward)
     joint = {
-        name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name), of_torch) for name, part in parts.items()
+        name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name), library) for name, part in parts.items()
     }
     return JointLoss(joint) if weights is None else JointLoss(joint).weighed(_factors(weights, forward))
 
@@ -101,22 +100,16 @@ def _factors(weights: Any, forward: Graph) -> dict[str, float]:
     return {name: float(factor) for name, factor in factors.items()}
 
 
-def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any, of_torch: bool = False) -> Loss:
+def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any, library: Library | None) -> Loss:
     if loss == "ctc":
-        return _ctc(outputs, targets)
+        return ctc_loss(outputs, targets)
     if isinstance(loss, str | Loss):
         known = named_loss(loss) if isinstance(loss, str) else loss
         if targets is not None:
             _check_targets(known, outputs, targets)
         return known
-    if is_instance(loss, "keras.losses", "Loss") or is_defined_in(loss, loaded("keras")):
-        from converter.frontends.keras.compiled import loss_of
-
-        return loss_of(loss)
-    if is_torch_loss(loss, of_torch):
-        from converter.frontends import torch as torch_frontend
-
-        return torch_frontend.loss_of(loss, outputs, targets)
+    if (read := loss_of(loss, outputs, targets, library)) is not None:
+        return read
     if not callable(loss):
         raise UsageError(
             f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}", page="models"
@@ -133,15 +126,3 @@ def _check_targets(loss: Loss, outputs: Mapping[str, Value], targets: Any) -> No
     if loss.outputs in (None, len(types)) and named != taken:
         wanted = ", ".join(f"{name} as {kind}" for name, kind in taken.items()) or "no y"
         raise UsageError(f"the loss {loss.name} takes {wanted}, which is not what y= says: leave y out", page="models")
-
-
-def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
-    from jax_frontend.losses import ctc
-
-    if targets is None or len(getattr(targets, "shape", ())) != 2:
-        raise UsageError(
-            "the loss ctc needs to know how long the labels are: y=jax.ShapeDtypeStruct((1, 20), 'int32') "
-            "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank",
-            page="models",
-        )
-    return replace(_one_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False, labels=labels_of(TARGET))

@@ -64,7 +64,7 @@ def say(c: Compilation) -> Compilation:
     notes = [
         *c.notes,
         *batch_norm_notes(c.source.batch_norms, c.by_batch, c.options.batch_norm == "fixed"),
-        *constraint_notes(c.source.constraints, c.model.weights()),
+        *constraint_notes(c.source.regularization.constraints, c.model.weights()),
         *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),
         *([augmentation_note(c.options.augment)] if c.augmentation is not None else []),
         *kept_head_notes(reasons),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, Literal
 
-from converter.driver.models import Source
 from converter.driver.options import Options
+from converter.frontends.source import Source
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
 from converter.program.manifest import rows_to_infer
@@ -264,10 +264,11 @@ def check_sizes(source: Source, rows: int) -> None:
 def with_own_words(request: Request, source: Source) -> Request:
     """Return the request with the labels and the preprocessing that the model itself names, where none were given."""
     options = request.options
-    if options.labels is None and source.labels is not None and len(source.labels) in _classes(source):
-        options = replace(options, labels=source.labels)
-    if options.preprocessing is None and source.preprocessing is not None:
-        options = replace(options, preprocessing=source.preprocessing)
+    words = source.words
+    if options.labels is None and words.labels is not None and len(words.labels) in _classes(source):
+        options = replace(options, labels=words.labels)
+    if options.preprocessing is None and words.preprocessing is not None:
+        options = replace(options, preprocessing=words.preprocessing)
     return replace(request, options=options)
 
 

@@ -10,7 +10,7 @@ import optax
 
 import jax_frontend
 from converter.driver.features.optimizer import with_optimizer
-from converter.driver.models import Source
+from converter.frontends.source import Source
 from converter.ir import Builder, evaluate, ops
 from converter.passes import absorb_layout
 from converter.passes.autodiff import differentiate

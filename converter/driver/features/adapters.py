@@ -27,11 +27,11 @@ def make_plain(c: Compilation) -> Compilation:
     """Make the model that is exported, without adapters."""
     if not (c.adapters and c.offers("infer")):
         return c
-    if c.source.tflite is None and (c.options.is_int4 or c.options.frozen == "float16"):
+    if c.source.file is None and (c.options.is_int4 or c.options.frozen == "float16"):
         return c  # a weight with its adapter in it is neither any more
     forward = without_dropout(c.forward)
     made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ())
-    if c.source.tflite is not None:  # the file itself is exported: what is merged is all that is asked of this
+    if c.source.file is not None:  # the file itself is exported: what is merged is all that is asked of this
         made = replace(
             made, graph=Graph(parameters={v: p for v, p in made.graph.parameters.items() if p.kind == "merged"})
         )

@@ -51,8 +51,7 @@ def store(c: Compilation) -> Compilation:
 
 
 def _is_wanted(c: Compilation) -> bool:
-    carrier = c.source.carrier
-    in_file = carrier is not None and carrier.file.has_float16
+    in_file = c.source.file is not None and c.source.file.has_float16
     return ((in_file and c.target.is_cpu) or c.options.frozen == "float16") and c.target.reads("float16")
 
 

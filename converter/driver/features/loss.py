@@ -48,12 +48,12 @@ def check_weights(c: Compilation) -> Compilation:
 def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
     goal = _loss(c, c.model)
-    return replace(c, goal=replace(goal, penalties=c.source.penalties))
+    return replace(c, goal=replace(goal, penalties=c.source.regularization.penalties))
 
 
 def _loss(c: Compilation, forward: Graph) -> Loss | JointLoss:
     """The loss of a forward graph, in the form that a step in parts needs where the batch is taken so."""
-    made = import_loss(c.loss, forward, c.options.y, c.options.loss_weights, c.source.is_torch)
+    made = import_loss(c.loss, forward, c.options.y, c.options.loss_weights, c.source.library)
     in_parts = c.request.accumulates or c.options.memory_budget is not None or "fisher" in c.request.signatures
     return made.for_parts() if in_parts else made
 

@@ -25,7 +25,7 @@ def select_and_trace(c: Compilation) -> Compilation:
 
     model, rule = with_optimizer(c.model, c.rows, c.optimizer, c.target, c.turned)
     notes = optimizer_notes(c.optimizer, rule, {p.name: p.model_value.shape for p in model.weights().values()})
-    rule = constrained(rule, c.source.constraints, model.weights())
+    rule = constrained(rule, c.source.regularization.constraints, model.weights())
     return replace(c, model=model, rule=rule, notes=[*c.notes, *notes])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.driver.models import Source
+from converter.frontends.source import Source
 from converter.ir import FLOAT32, Builder, Graph, Origin, TensorType, Value, ops
 from converter.support.errors import UsageError, nearest
 from converter.support.notes import Note

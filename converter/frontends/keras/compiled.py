@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 from converter.frontends.keras.compile_config import with_options
 from converter.frontends.keras.configuration import Unreadable
 from converter.frontends.keras.optimizers import read_optimizer
+from converter.frontends.source import Compiled
 from converter.support.errors import UsageError
 from converter.support.notes import Note
 from converter.training.losses import LOSSES, JointLoss, Loss, named_loss
@@ -50,34 +51,6 @@ _OVER_AXES = ("dice", "tversky")
 _SAID = ("label_smoothing", "gamma", "alpha", "delta", "beta", "q", "ignore_class")
 #: Of a loss' configuration: means over all that there is, as here.
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What the model's author trained it with: the defaults where the person names nothing.
-
-    Attributes:
-        loss: None where there was none, or it cannot be taken over.
-        problem: why it cannot.
-        optimizer: an optax transformation for a learning rate of 1; None where there was none, or it cannot be taken
-            over.
-        optimizer_name: what it is called.
-        learning_rate: its own; None where it runs in the program.
-        notes: what of it is not used.
-        optimizer_problem: why the optimizer cannot be taken over.
-        loss_options: options of the loss, in words.
-        optimizer_options: settings of the optimizer, in words.
-    """
-
-    loss: Loss | JointLoss | None
-    problem: str | None
-    optimizer: Any = None
-    optimizer_name: str = ""
-    learning_rate: float | None = None
-    notes: Sequence[Note] = ()
-    optimizer_problem: str | None = None
-    loss_options: Sequence[str] = ()
-    optimizer_options: Sequence[str] = ()
 
 
 def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("output",)) -> Compiled | None:

@@ -12,8 +12,8 @@ from math import ceil
 
 import numpy as np
 
-from converter.driver.models import Source
 from converter.driver.program import Program
+from converter.frontends.source import Source
 from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.costs.costs import costs

@@ -13,7 +13,7 @@ import numpy as np
 
 from converter.driver.defaults import taken_over
 from converter.driver.losses import import_loss
-from converter.driver.models import as_asked, import_model, with_inputs, with_own_augmentation
+from converter.driver.models import Opened, open_model, with_own_augmentation
 from converter.driver.options import Options, options_of
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text
@@ -93,16 +93,16 @@ def search(
         DeviceError: workers die.
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))
-    asked = _asked(model, options)
-    model = as_asked(with_inputs(model, asked.inputs), asked)
-    asked = replace(asked, inputs=None)
+    asked = options_of("search", options, "update", "check")
+    opened = open_model(model, asked)
+    asked = replace(_asked(opened, asked), inputs=None)
     target = find_target(asked.target)
     _check_measurable(effort, target)
     budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
     x, y = data
     effort = effort or Effort(rates=default_rates(asked.optimizer))
     parts = split(count_rows(x), y, None if group is None else np.asarray(group), samples, effort.seeds)
-    source = import_model(model, asked.micro_batch or asked.batch)
+    source = opened.source(asked.micro_batch or asked.batch)
     check_weights(source)
     counts = _counts(source, asked)
     course = RateSchedule(schedule, warmup)
@@ -130,9 +130,9 @@ def search(
     return Found(findings, source.name, target.unit, counts, effort, setting, frozen)
 
 
-def _asked(model: Any, options: dict[str, Any]) -> Options:
+def _asked(model: Opened, options: Options) -> Options:
     """Return the options of all builds of a search. Raises UsageError for those that a search chooses itself."""
-    asked = with_own_augmentation(model, options_of("search", options, "update", "check"))
+    asked = with_own_augmentation(model, options)
     if asked.memory_budget or any(map(rows_to_infer, asked.signatures)):
         raise UsageError(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",
@@ -177,7 +177,7 @@ def _counts(source: Any, options: Options) -> bool:
             f"({rule.running_rate.description}): name an optimizer with a constant rate (--optimizer adam)",
             page="search",
         )
-    goal = import_loss(loss, source.graph, options.y, options.loss_weights, source.is_torch)
+    goal = import_loss(loss, source.graph, options.y, options.loss_weights, source.library)
     return isinstance(goal, Loss) and goal.link is not None and goal.counts
 
 

@@ -180,7 +180,7 @@ def named_loss(name: str, **options: Any) -> Loss:
         UsageError: an unknown name or option, or an option that is no number.
     """
     if name not in _NAMED:
-        names = (*LOSSES, "ctc")  # which is traced for a length of y, see `converter.driver.models`
+        names = (*LOSSES, "ctc")  # which is traced for a length of y, see `own_loss.ctc_loss`
         raise UsageError(f"unknown loss {name!r}.{nearest(name, names)} Known: {', '.join(names)}.", page="losses")
     kind = _NAMED[name]
     known = (*inspect.signature(kind.make).parameters, *kind.aside)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from converter.ir import TensorType, Value
@@ -11,6 +12,7 @@ from converter.passes.idioms import with_idioms
 from converter.program.manifest import TARGET, gathered
 from converter.support.errors import UsageError
 from converter.training.losses.loss import Loss, traced_loss
+from converter.training.losses.named import labels_of
 
 #: How people call the two arguments of a loss.
 _TARGETS = ("y", "y_true", "true", "truth", "target", "label", "labels")
@@ -58,6 +60,23 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
             how = f"a dict with the keys {', '.join(types)}" if isinstance(argument, dict) else "a tuple"
             error.add_note(f"It was given the {len(types)} outputs of the model as {how}.")
         raise
+
+
+def ctc_loss(outputs: Mapping[str, Value], targets: Any) -> Loss:
+    """Return connectionist temporal classification, of labels as long as `targets` says (Graves et al., 2006).
+
+    Raises:
+        UsageError: it says no length.
+    """
+    from jax_frontend.losses import ctc
+
+    if targets is None or len(getattr(targets, "shape", ())) != 2:
+        raise UsageError(
+            "the loss ctc needs to know how long the labels are: y=jax.ShapeDtypeStruct((1, 20), 'int32') "
+            "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank",
+            page="models",
+        )
+    return replace(own_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False, labels=labels_of(TARGET))
 
 
 def _takes_outputs_alone(function: Callable[..., Any]) -> bool:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
+from converter.frontends.source import Regularization, Source
 from converter.ir import Graph
 from converter.ir.batch_norm import BatchNorm
 
 #: What the names of its parameters begin with.
 PREFIX = "head/"
-_T = TypeVar("_T")
 
 
-def with_names_of_head(source: _T) -> _T:
+def with_names_of_head(source: Source) -> Source:
     """Return an imported model whose parameters are called `head/...`, in all that is known of them."""
-    given: Any = source
+    held = source.regularization
     return replace(
-        given,
-        graph=_named_graph(given.graph),
+        source,
+        graph=_named_graph(source.graph),
         blocks=None,
-        batch_norms=[_named_norm(layer) for layer in given.batch_norms],
-        penalties=_named(given.penalties),
-        constraints=_named(given.constraints),
+        batch_norms=[_named_norm(layer) for layer in source.batch_norms],
+        regularization=Regularization(_named(held.penalties), _named(held.constraints)),
     )
 
 

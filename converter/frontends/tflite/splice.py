@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from converter.driver.plain.layout import Layout
 from converter.frontends.tflite.file import reading
 from converter.frontends.tflite.graft import Graft
 from converter.frontends.tflite.metadata import ENTRY as METADATA
@@ -19,6 +18,7 @@ from converter.program.flatbuffer.associated import archive_of
 from converter.program.flatbuffer.buffers import Buffers
 from converter.program.flatbuffer.control_dependencies import ENTRY as CONTROL_DEPENDENCIES
 from converter.program.flatbuffer.schema import generated
+from converter.program.part_buffers import PartBuffers
 from converter.tflite.emit.emit import ModelWriter, Subgraph
 from converter.tflite.lowering.state import with_own_results
 
@@ -43,7 +43,7 @@ def assembly_of_graft(graft: Graft, behind: Graph | None, program: Buffers) -> b
         UsageError: the file is damaged, in parts that only this reads.
     """
     with reading(graft.file.path):
-        splice = _Splice(graft, Layout(program))
+        splice = _Splice(graft, PartBuffers(program))
         splice.put_weights()
         if behind is not None:
             splice.put_behind(behind)
@@ -59,7 +59,7 @@ def assembly_of_graft(graft: Graft, behind: Graph | None, program: Buffers) -> b
 class _Splice:
     """The tables of a file while they are changed."""
 
-    def __init__(self, graft: Graft, layout: Layout) -> None:
+    def __init__(self, graft: Graft, layout: PartBuffers) -> None:
         self._graft, self._layout, self._source = graft, layout, graft.file.tables[0]
         self.model = generated.ModelT.InitFromObj(self._source)
         self.graph = self.model.subgraphs[graft.file.subgraph]

@@ -1,0 +1,146 @@
+"""Front end protocol: what takes the models of one world, and what a build may ask of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from converter.frontends.source import Library, Source
+from converter.ir import TensorType
+from converter.support.errors import UsageError
+
+#: What imports a model of any front end behind a tensor [rows, ...] of another one's.
+Others = Callable[[Any, TensorType], Source]
+
+
+class OwnOption(NamedTuple):
+    """An option of a build that some front ends know alone.
+
+    Attributes:
+        refusal: what is said of a model of the others; `{which}` is it, where it is a file.
+        page: of docs/errors.
+    """
+
+    refusal: str
+    page: str
+
+
+#: Those options by name.
+OWN_OPTIONS = {
+    "length": OwnOption(
+        "length is the number of tokens in a row of a .gguf file; another model says by its inputs what it takes",
+        "arguments",
+    ),
+    "classes": OwnOption(
+        "classes puts a fresh last layer on a .tflite file{which}. Of a Keras, JAX or PyTorch model build it "
+        "with so many classes",
+        "models",
+    ),
+    "cut": OwnOption(
+        "cut leaves out what stands behind a tensor of a .tflite file{which}. Of a Keras, JAX or PyTorch model "
+        "build one that ends there",
+        "models",
+    ),
+    "outputs": OwnOption(
+        "outputs keeps some outputs of a .tflite file or a PyTorch model{which}. Of a Keras or JAX model "
+        "build one with these",
+        "models",
+    ),
+}
+
+
+class FrontEnd(ABC):
+    """What imports the models of one world.
+
+    One of ours is a row of `converter.frontends.table`; one from elsewhere is an entry point of the group
+    `pocketune.frontends`.
+
+    Attributes:
+        options: names of `OWN_OPTIONS` that it knows.
+        takes_layers: whether a list of layers may stand behind a tensor.
+        library: what its models are trained with elsewhere; None: JAX.
+    """
+
+    options: ClassVar[Collection[str]] = ()
+    takes_layers: ClassVar[bool] = False
+    library: Library | None = None
+
+    @abstractmethod
+    def takes(self, model: Any) -> bool:
+        """Return whether it imports a model: an object, or the path of a file or folder."""
+
+    @abstractmethod
+    def source(self, model: Any, rows: int, others: Others) -> Source:
+        """Return a model for a number of rows.
+
+        Args:
+            model: one that it takes, with inputs and options.
+            rows: the first axis of each input.
+            others: imports what stands behind a tensor of the model, of whatever front end that is.
+
+        Raises:
+            UsageError: it is not usable, or does not say what it takes.
+            UnsupportedError: it holds what cannot be compiled; all places are listed.
+        """
+
+    def opened(self, model: Any) -> Any:
+        """Return a model in the form in which it is imported several times, for one number of rows after the other."""
+        return model
+
+    def with_inputs(self, model: Any, inputs: Any) -> Any:
+        """Return a model that takes such inputs.
+
+        Raises:
+            UsageError: it says itself what it takes, or these are no shapes.
+        """
+        check_inputs(inputs)
+        raise UsageError(f"inputs: {model} says what it takes; leave it out", page="models")
+
+    def with_options(self, model: Any, asked: Mapping[str, Any]) -> Any:
+        """Return a model in the form that some of its `options` ask for, by name.
+
+        Raises:
+            UsageError: it has no such form, or says it itself.
+        """
+        raise NotImplementedError
+
+    def behind(self, model: Any, features: TensorType) -> Any:
+        """Return a model that stands behind a tensor of such rows, [1, ...]."""
+        return self.with_inputs(model, [features])
+
+    def augmentation(self, model: Any) -> Callable[[Any, Any], Any] | None:
+        """Return what the name of the front end means as `augment`, `(x, key) -> x`; None: it means nothing.
+
+        Args:
+            model: what is built, of this front end or another.
+
+        Raises:
+            UsageError: the model has no such thing.
+        """
+        return None
+
+
+def check_inputs(inputs: Any) -> Sequence[Any]:
+    """Return shape and dtype of each input. Raise UsageError where they are none."""
+    if not isinstance(inputs, list | tuple) or not all(hasattr(i, "shape") and hasattr(i, "dtype") for i in inputs):
+        raise UsageError(
+            "inputs is a list with an entry for each input, jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32') or an "
+            f"array, not {inputs!r}",
+            page="models",
+        )
+    return inputs
+
+
+def says_inputs() -> UsageError:
+    """Return what is raised where inputs are given of a model that says them."""
+    return UsageError("inputs: the Model says what it takes; leave it out, or pass the module itself", page="models")
+
+
+def check_said_once(model: Any, asked: Mapping[str, Any]) -> None:
+    """Raise UsageError where a model says itself what an option asks otherwise."""
+    for name, value in asked.items():
+        if (own := getattr(model, name)) is not None and own != value:
+            raise UsageError(
+                f"{name}={value!r}: the Model says {name}={own!r} itself; leave one of the two out", page="models"
+            )

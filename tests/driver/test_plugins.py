@@ -1,0 +1,118 @@
+"""Front ends of other distributions: a sixth one in one file, found as an installed one is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pocketune
+from converter.frontends import table
+from converter.support.plugins import plugins
+
+#: A front end of one weight: y = w x, in a file that holds w as text.
+SCALE = """
+from pathlib import Path
+
+import numpy as np
+
+from pocketune.frontends import Builder, Defaults, FrontEnd, Library, Parameter, Source
+from pocketune.frontends import TensorType, UsageError, Value, ops
+from pocketune.losses import named_loss
+
+
+class ScaleLibrary(Library):
+    title = "Scale"
+
+    def loss(self, loss, outputs, targets, own):
+        return named_loss("mae") if own and loss == {"absolute"} else None
+
+
+class ScaleFrontEnd(FrontEnd):
+    library = ScaleLibrary()
+    options = ("outputs",)
+
+    def takes(self, model):
+        return str(model).endswith(".scale")
+
+    def with_options(self, model, asked):
+        raise UsageError(f"{model} has one output, not {asked['outputs']}")
+
+    def source(self, model, rows, others):
+        b = Builder()
+        x, w = b.input("x", TensorType((rows, 3))), Value(TensorType((3,)), "w")
+        b.graph.parameters[w] = Parameter("w", np.full(3, float(Path(model).read_text()), np.float32))
+        b.graph.outputs = {"y": b(ops.Mul(), x, w)}
+        return Source(b.graph, "scale", defaults=Defaults(loss="mse", optimizer="sgd"), library=self.library)
+"""
+
+Install = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """What adds a distribution: its module's source, what its entry point names, and the group of that."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def add(source: str, named: str, group: str) -> None:
+        (tmp_path / "theirs.py").write_text(source)
+        info = tmp_path / "their_models-2.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-models\nVersion: 2.1\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\nscale = {named}\n")
+        monkeypatch.delitem(sys.modules, "theirs", raising=False)
+
+    yield add  # type: ignore[misc]
+    sys.modules.pop("theirs", None)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.scale"
+    path.write_text("2.0")
+    return path
+
+
+def test_a_sixth_front_end_builds_and_trains(install: Install, model: Path, tmp_path: Path) -> None:
+    install(SCALE, "theirs:ScaleFrontEnd", table.GROUP)
+    pocketune.build(model, batch=2).write(tmp_path / "net.tflite")
+    x, y = np.array([[1, 2, 3], [1, 0, -1]], np.float32), np.zeros((2, 3), np.float32)
+    with pocketune.TrainingSession(tmp_path / "net.tflite") as session:
+        assert session.train(x, y, 0.1) == pytest.approx(np.square(2 * x).mean())
+        np.testing.assert_allclose(session.parameters()["w"], 2 - 0.1 * (2 * x * 2 * x).sum(0) / 6, rtol=1e-6)
+    assert pocketune.build(model, batch=2, loss={"absolute"}).manifest.losses == {"y": "mae"}
+    with pytest.raises(pocketune.UsageError, match="has one output"):
+        pocketune.build(model, outputs=["y"])
+    with pytest.raises(pocketune.UsageError, match=r"classes puts a fresh last layer on a \.tflite file"):
+        pocketune.build(model, classes=3)
+
+
+@pytest.mark.parametrize(
+    ("source", "named", "said"),
+    [
+        ("import what_is_not_there", "theirs:Any", "cannot be loaded: ModuleNotFoundError: No module named 'what_is"),
+        ("1 / 0", "theirs:Any", "cannot be loaded: ZeroDivisionError"),
+        ("Any = 3", "theirs:Any", "is no FrontEnd, but 3"),
+        (SCALE, "theirs:Missing", "cannot be loaded: AttributeError"),
+        (SCALE, "gone:ScaleFrontEnd", "cannot be loaded: ModuleNotFoundError: No module named 'gone'"),
+    ],
+)
+def test_a_broken_one_is_named_by_its_distribution(
+    install: Install, model: Path, source: str, named: str, said: str
+) -> None:
+    install(source, named, table.GROUP)
+    with pytest.raises(pocketune.UsageError) as refused:
+        pocketune.build(model)
+    assert said in str(refused.value)
+    assert "the distribution their-models 2.1 adds as 'scale'" in str(refused.value)
+    assert "pip uninstall their-models" in str(refused.value)
+
+
+def test_models_of_ours_load_no_plugin(install: Install) -> None:
+    install("raise AssertionError('loaded')", "theirs:Any", table.GROUP)
+    assert "scale" in plugins(table.GROUP)
+    with pytest.raises(pocketune.UsageError, match="no such file"):
+        pocketune.build("nowhere.keras")

@@ -28,10 +28,8 @@ def load(point: EntryPoint, kind: type, page: str) -> Any:
     Raises:
         UsageError: it cannot be imported, or is something else; says of which distribution it is.
     """
-    dist = point.dist
-    home = "an unknown distribution" if dist is None else f"the distribution {dist.name} {dist.version}"
-    advice = "" if dist is None else f" Update it, or remove it: pip uninstall {dist.name}"
-    said = f"{point.value}, which {home} adds as {point.name!r} of {point.group},"
+    advice = "" if point.dist is None else f" Update it, or remove it: pip uninstall {point.dist.name}"
+    said = said_of(point)
     try:
         made = point.load()
     except Exception as error:  # another's code may raise anything when it is imported
@@ -39,3 +37,10 @@ def load(point: EntryPoint, kind: type, page: str) -> Any:
     if not (issubclass(made, kind) if isinstance(made, type) else isinstance(made, kind)):
         raise UsageError(f"{said} is no {kind.__name__}, but {made!r}.{advice}", page=page)
     return made
+
+
+def said_of(point: EntryPoint) -> str:
+    """Return what an entry point names and which distribution has it, to begin a sentence with."""
+    dist = point.dist
+    home = "an unknown distribution" if dist is None else f"the distribution {dist.name} {dist.version}"
+    return f"{point.value}, which {home} adds as {point.name!r} of {point.group},"

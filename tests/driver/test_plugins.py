@@ -1,4 +1,4 @@
-"""Front ends of other distributions: a sixth one in one file, found as an installed one is."""
+"""Front ends and targets of other distributions, each in one file, found as installed ones are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 import pocketune
 from converter.frontends import table
 from converter.support.plugins import plugins
+from converter.tflite.targets import target
+from converter.tflite.targets.target import GROUP as TARGETS
 
 #: A front end of one weight: y = w x, in a file that holds w as text.
 SCALE = """
@@ -116,3 +118,46 @@ def test_models_of_ours_load_no_plugin(install: Install) -> None:
     assert "scale" in plugins(table.GROUP)
     with pytest.raises(pocketune.UsageError, match="no such file"):
         pocketune.build("nowhere.keras")
+
+
+#: A target like the phones' CPU, where products of two computed matrices are dear.
+CHIP = """
+TABLE = '''
+name = "scale"
+description = "a chip without a unit for products of matrices"
+like = "litert-2"
+per_mac = { "batch_matmul" = 351.0 }
+'''
+"""
+
+
+def test_a_target_of_another_distribution_is_built_for(install: Install, model: Path) -> None:
+    with pytest.raises(pocketune.UsageError, match="unknown target 'scale'"):
+        target("scale")
+    install(CHIP, "theirs:TABLE", TARGETS)
+    chip, phone = target("scale"), target("litert-2")
+    assert chip.per_mac == {**phone.per_mac, "batch_matmul": 351.0}
+    assert chip.cache_bytes == phone.cache_bytes
+    net = pocketune.Model(lambda w, x: x * w, np.ones(3, np.float32), inputs=[np.zeros((1, 3), np.float32)])
+    assert pocketune.build(net, loss="mse", batch=2, target="scale").manifest.target == "scale"
+    with pytest.raises(pocketune.UsageError, match=r"Known: .*scale"):
+        target("scales")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = "scale"', "is no table of a target: cache_bytes is missing"),
+        ('like = "litert-3"', "is no table of a target: 'litert-3'"),
+        ('like = "litert-2"\nlanes = "8"', "is no table of a target: lanes must be a number"),
+        ('like = "litert-2"\nlane = 8', "is no table of a target"),
+        ("like =", "is no table of a target: Invalid value"),
+    ],
+)
+def test_a_broken_table_is_named_by_its_distribution(install: Install, text: str, said: str) -> None:
+    install(f"TABLE = {text!r}", "theirs:TABLE", TARGETS)
+    with pytest.raises(pocketune.UsageError) as refused:
+        target("scale")
+    assert f"theirs:TABLE, which the distribution their-models 2.1 adds as 'scale' of {TARGETS}, {said}" in str(
+        refused.value
+    )

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from importlib.metadata import EntryPoint
 from math import ceil, inf, log2
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from typing import Any
 from converter.ir import TensorType
 from converter.support.errors import UsageError, nearest
 from converter.support.files import check_regular
+from converter.support.plugins import load, plugins, said_of
 
+#: Entry points of other distributions: the texts of tables.
+GROUP = "pocketune.targets"
 #: The depth of the products that `per_mac` is of.
 _DEEP = 64
 #: The share of `conv.runtime` that multiplies, in the shapes that it was measured on; the rest gathers.
@@ -262,17 +266,39 @@ def target(name: object) -> Target:
     if not isinstance(name, str):
         described = " What y is goes into `y`." if hasattr(name, "shape") else ""
         raise UsageError(
-            f"target must be a name, not {name!r}.{described} Known: {', '.join(sorted(known))}.", page="targets"
+            f"target must be a name, not {name!r}.{described} Known: {', '.join(_names(known))}.", page="targets"
         )
     if "," in name:
         return _joined([target(part.strip()) for part in name.split(",")])
     if name.endswith(".toml"):
         return _read(Path(name), [read for read in map(tomllib.loads, known.values()) if "like" not in read])
-    if name not in known:
-        raise UsageError(
-            f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.", page="targets"
-        )
-    return Target(**_table(name, known))
+    if name in known:
+        return Target(**_table(name, known))
+    if name in plugins(GROUP):
+        return _plugin(plugins(GROUP)[name], known)
+    names = _names(known)
+    raise UsageError(f"unknown target {name!r}.{nearest(name, names)} Known: {', '.join(names)}.", page="targets")
+
+
+def _names(known: Mapping[str, str]) -> list[str]:
+    """Return the names of all targets, those of other distributions too."""
+    return sorted({*known, *plugins(GROUP)})
+
+
+def _plugin(point: EntryPoint, known: Mapping[str, str]) -> Target:
+    """Return a target of another distribution, which may be like one of ours.
+
+    Raises:
+        UsageError: its table cannot be loaded, or is none.
+    """
+    text: str = load(point, str, "targets")
+    try:
+        table, like = _table(point.name, {**known, point.name: text}), _table("litert-2", known)
+        if wrong := _differences(like, {key: value for key, value in table.items() if key in like}, ""):
+            raise ValueError("; ".join(wrong))
+        return Target(**{**table, "name": point.name})
+    except (KeyError, TypeError, ValueError) as error:  # text that is no TOML is a ValueError
+        raise UsageError(f"{said_of(point)} is no table of a target: {error}", page="targets") from error
 
 
 def _table(name: str, known: Mapping[str, str]) -> dict[str, Any]:

@@ -76,12 +76,12 @@ def engines(
     debug: Debug = False,
 ) -> None:
     """Set up an engine that programs are certified on, or show which ones this machine has."""
-    from converter.runtime.engines import ENGINES, engine, engines_folder
+    from converter.runtime.engines import engine, engines_folder, names
 
     results = Results()
     if name is None:
         rows = [
-            (e.name, e.title, e.precision, e.missing() or f"ready, version {e.version}") for e in map(engine, ENGINES)
+            (e.name, e.title, e.precision, e.missing() or f"ready, version {e.version}") for e in map(engine, names())
         ]
         results.table(f"Engines (in {engines_folder()})", ("on", "engine", "computes in", "here"), rows)
         return

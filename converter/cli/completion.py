@@ -51,9 +51,9 @@ def _optimizers() -> Iterable[str]:
 
 
 def _engines() -> Iterable[str]:
-    from converter.runtime.engines import ENGINES
+    from converter.runtime.engines import names
 
-    return ENGINES
+    return names()
 
 
 def _devices() -> Iterable[str]:

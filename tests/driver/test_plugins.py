@@ -1,7 +1,8 @@
-"""Front ends and targets of other distributions, each in one file, found as installed ones are."""
+"""Front ends, targets and engines of other distributions, each in one file, found as installed ones are."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 import pocketune
 from converter.frontends import table
+from converter.runtime.engines import GROUP as ENGINES
+from converter.runtime.engines import engine, names
 from converter.support.plugins import plugins
 from converter.tflite.targets import target
 from converter.tflite.targets.target import GROUP as TARGETS
@@ -51,7 +54,7 @@ class ScaleFrontEnd(FrontEnd):
         return Source(b.graph, "scale", defaults=Defaults(loss="mse", optimizer="sgd"), library=self.library)
 """
 
-Install = Callable[[str, str, str], None]
+Install = Callable[..., None]
 
 
 @pytest.fixture
@@ -59,12 +62,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """What adds a distribution: its module's source, what its entry point names, and the group of that."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def add(source: str, named: str, group: str) -> None:
+    def add(source: str, named: str, group: str, name: str = "scale") -> None:
         (tmp_path / "theirs.py").write_text(source)
         info = tmp_path / "their_models-2.1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-models\nVersion: 2.1\n")
-        (info / "entry_points.txt").write_text(f"[{group}]\nscale = {named}\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {named}\n")
         monkeypatch.delitem(sys.modules, "theirs", raising=False)
 
     yield add  # type: ignore[misc]
@@ -161,3 +164,73 @@ def test_a_broken_table_is_named_by_its_distribution(install: Install, text: str
     assert f"theirs:TABLE, which the distribution their-models 2.1 adds as 'scale' of {TARGETS}, {said}" in str(
         refused.value
     )
+
+
+#: An engine that is the stock interpreter; `their-npu:1x05` is off by 5%.
+NPU = """
+from ai_edge_litert.interpreter import Interpreter
+
+from converter.runtime.engines import Engine
+from converter.runtime.engines.work import serve
+
+
+class Npu(Engine):
+    name, title, precision, worker, version = "their-npu", "an NPU", "float32", "theirs", "1"
+
+    def __init__(self, processor=""):
+        self.factor = float(processor.replace("x", ".") or 1)
+
+    @property
+    def on(self):
+        return self.name if self.factor == 1 else f"{self.name}:1x05"
+
+    def missing(self):
+        return None
+
+    def set_up(self, accepted):
+        return "there is nothing to fetch"
+
+    def options(self):
+        return {"factor": self.factor}
+
+    def refusals(self, log):
+        return []
+
+
+class Loaded:
+    def __init__(self, path, options):
+        self.interpreter, self.factor = Interpreter(str(path)), options["factor"]
+
+    def said(self, log):
+        return {"whole": True, "driver": "none"}
+
+    def __call__(self, signature, feed):
+        given = self.interpreter.get_signature_runner(signature)(**feed)
+        return {name: array * self.factor if name == "loss" else array for name, array in given.items()}
+
+
+if __name__ == "__main__":
+    serve(Loaded)
+"""
+
+
+def test_an_engine_of_another_distribution_certifies(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(NPU, "theirs:Npu", ENGINES, "their-npu")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    assert names()[-1] == "their-npu"
+    net = pocketune.Model(lambda w, x: x * w, np.ones(3, np.float32), inputs=[np.zeros((1, 3), np.float32)])
+    pocketune.build(net, loss="mse", batch=2, state="stateless").write(tmp_path / "net.tflite")
+    assert pocketune.certify(tmp_path / "net.tflite", on="their-npu", steps=2).ok
+    assert not pocketune.certify(tmp_path / "net.tflite", on="their-npu:1x05", steps=2).ok
+    with pocketune.TrainingSession(tmp_path / "net.tflite") as session:
+        assert {c.on for c in session.manifest.certificates} == {"their-npu", "their-npu:1x05"}
+
+
+def test_an_engine_that_certificates_cannot_name_is_refused(install: Install) -> None:
+    install("from converter.runtime.engines import Gpu as Npu", "theirs:Npu", ENGINES, "npu")
+    with pytest.raises(pocketune.UsageError, match=r"their-models 2\.1 adds as 'npu'.*with a dash, as vendor-npu"):
+        engine("npu")
+    with pytest.raises(pocketune.UsageError, match=r"there is no engine 'np', but gpu.*npu"):
+        engine("np")

@@ -313,6 +313,7 @@ BAD = {**_FORMS, **_FIELDS, **_TENSORS, **_SIGNATURES, **_CERTIFICATES}
 GOOD = {
     "certified": Bad("variables", certified(), ""),
     "certified-for-a-processor": Bad("variables", certified(on="hexagon:SM8650"), ""),
+    "certified-by-another-engine": Bad("variables", certified(on="vendor-npu:X1"), ""),
     "refused-by-an-engine": Bad(
         "variables", certified(ok=False, update_error=None, failures=[{**FAILURE, "layer": ""}] * 20), ""
     ),

@@ -266,8 +266,8 @@ export const certificateFailure = filled(record(
 export type Certificate = Decoded<typeof certificate>;
 export const certificate = filled(record(
   {
-    // the engine as it was asked for: `gpu`, `hexagon:SM8650`.
-    on: matching(/^(?:gpu|web|android|tflm|hexagon:[A-Z0-9]+)$/),
+    // the engine as it was asked for: `gpu`, `hexagon:SM8650`, `vendor-npu` of another distribution.
+    on: matching(/^(?:gpu|web|android|tflm|hexagon:[A-Z0-9]+|[a-z0-9]+(-[a-z0-9]+)+(:[A-Za-z0-9]+)?)$/),
     // what it is.
     engine: string,
     // of it; the certificate says nothing of another one.

@@ -148,7 +148,7 @@ internal object ManifestFields {
     }
 
     fun check(where: String, it: Certificate) {
-        checkPattern("$where.on", it.on, "gpu|web|android|tflm|hexagon:[A-Z0-9]+")
+        checkPattern("$where.on", it.on, "gpu|web|android|tflm|hexagon:[A-Z0-9]+|[a-z0-9]+(-[a-z0-9]+)+(:[A-Za-z0-9]+)?")
         checkPattern("$where.date", it.date, "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
         checkNumber("$where.steps", it.steps, least = 1.0)
         it.lossError?.let { set -> checkNumber("$where.loss_error", set, least = 0.0) }

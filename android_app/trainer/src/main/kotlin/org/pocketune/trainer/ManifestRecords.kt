@@ -217,7 +217,7 @@ data class CertificateFailure(
  * What came of running a program's signatures on an engine, beside the CPU. An error is the largest difference of a
  * tensor by the largest number that the CPU has for it; null where the engine gave none, or no finite one.
  *
- * @property on the engine as it was asked for: `gpu`, `hexagon:SM8650`.
+ * @property on the engine as it was asked for: `gpu`, `hexagon:SM8650`, `vendor-npu` of another distribution.
  * @property engine what it is.
  * @property version of it; the certificate says nothing of another one.
  * @property driver what it ran on.

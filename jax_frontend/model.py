@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -129,6 +130,31 @@ def output_names(result: Any) -> list[str]:
     if repeated := [name for i, name in enumerate(names) if name in names[:i]]:
         raise UsageError(f"two outputs have the path {repeated[0]!r}: rename one of the dictionary keys", page="models")
     return names
+
+
+def own_output_names(result: Any) -> dict[str, str]:
+    """Return the path of the only leaf of what a function returns, by its name in the graph, where it has a key."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(result)[0]]
+    keyed = len(paths) == 1 and any(not isinstance(key, jax.tree_util.SequenceKey) for key in paths[0])
+    return {"output": "/".join(map(_key, paths[0]))} if keyed else {}
+
+
+def argument_names(model: Model) -> list[str]:
+    """Return what a model calls its inputs, the first of them; none where it does not say so."""
+    function: Any = model.apply
+    options = dict[str, Any]()
+    while isinstance(function, partial):
+        function, options = function.func, function.keywords | options
+    owner = getattr(function, "__self__", None)
+    called: Any = model.apply
+    before = 1  # the parameters
+    if model.apply is None or (is_module(owner) and "method" not in options):  # called by itself, or by linen's apply
+        called, before = owner or model.params, 0
+    try:
+        given = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):  # what is written in C has none
+        return []
+    return [p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][before:]
 
 
 def untrained(model: Model, params: Any, names: Sequence[str]) -> set[str]:

@@ -18,7 +18,16 @@ from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import HALVES, ir_type, narrow
 from jax_frontend.findings import Findings
 from jax_frontend.importer import Importer
-from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, output_names, untrained
+from jax_frontend.model import (
+    Model,
+    argument_names,
+    check_finite,
+    is_parameter,
+    named_leaves,
+    output_names,
+    own_output_names,
+    untrained,
+)
 from jax_frontend.modules import open_module
 from jax_frontend.origins import Site
 from jax_frontend.rules.random import RAW_BITS
@@ -88,6 +97,8 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
         importer.b.graph.parameters[weights[name]] = parameter
     names = ["x"] if len(specs) == 1 else [f"x_{i}" for i in range(len(specs))]
     inputs = _inputs(importer, specs, names)
+    findings.inputs.update(zip(names, argument_names(model), strict=False))
+    findings.outputs.update(own_output_names(result))
     # Trees of dictionaries flatten in the order of their sorted keys.
     return _finish(importer, closed, [*(weights[name] for name in sorted(weights)), *inputs], output_names(result))
 

@@ -168,7 +168,9 @@ def _drawn(
         derived[INFERENCE] = partial(done.grafted.file.assembly, done.grafted.behind)
     elif plain.graph is not None:
         said = f"{done.source.name}, trained with Pocketune"
-        derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain.graph, tensors), said)
+        derived[INFERENCE] = partial(
+            assembly_of, "infer", _renamed(done.source.interface.of(plain.graph), tensors), said
+        )
     subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
     in_order = keeps_order(signatures.values(), request.state)
     numbered = partial(numbering, lanes=request.target.lanes, in_order=in_order)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from converter.ir import Graph, Value
+from converter.ir import Graph, Interface, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.program.flatbuffer.buffers import Buffers
 from converter.program.gguf_names import Names
@@ -239,6 +239,7 @@ class Source:
         words: for the app.
         language: where it is a language model.
         lengths: what imports it for rows of fewer tokens, by how many, where it is built for several lengths.
+        interface: what its author calls its inputs and outputs, where that is not as in the graph.
     """
 
     graph: Graph
@@ -253,3 +254,4 @@ class Source:
     words: Words = field(default_factory=Words)
     language: Language | None = None
     lengths: Mapping[int, Callable[[int], Source]] = field(default_factory=dict)
+    interface: Interface = field(default_factory=Interface)

@@ -6,6 +6,7 @@ from converter.ir.evaluate import evaluate, evaluate_values
 from converter.ir.graph import Graph, Node, Parameter, Value, dependents, in_order_of_use, nested, reachable
 from converter.ir.graph_builder import GraphBuilder
 from converter.ir.guarded import guarded
+from converter.ir.interface import Interface
 from converter.ir.lazy import LazyArray, StoredIntegers, Unread
 from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.quantization import INT8, UNSCALED, Quantization

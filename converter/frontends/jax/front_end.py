@@ -44,7 +44,7 @@ class JaxFrontEnd(FrontEnd):
         names = graph.parameter_names()
         norms = [layer for layer in found.batch_norms.values() if {layer.mean, layer.variance} <= names.keys()]
         notes = [*found.notes, *half_notes(found.halves)]
-        return Source(graph, model.name, model.layers, notes, batch_norms=norms)
+        return Source(graph, model.name, model.layers, notes, batch_norms=norms, interface=found.interface)
 
 
 FRONT_END = JaxFrontEnd()

@@ -78,6 +78,7 @@ class KerasFrontEnd(FrontEnd):
             regularization=Regularization(made.penalties, made.constraints),
             batch_norms=made.batch_norms,
             library=self.library,
+            interface=made.interface,
         )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,15 +18,22 @@ from converter.frontends.keras.archive import COMPILED, check_archive
 from converter.frontends.keras.compile_config import archived_config, compile_config
 from converter.frontends.keras.constraints import constraints_of
 from converter.frontends.keras.dropout import marked
+from converter.frontends.keras.interface import (
+    calling,
+    input_names,
+    input_spec,
+    is_functional,
+    output_names,
+    own_interface,
+)
 from converter.frontends.keras.preprocessing import check_preprocessing, looked_up, within_jax
 from converter.frontends.keras.sizes import check_sizes, check_weights
 from converter.frontends.keras.statistics import marked_statistics
 from converter.frontends.keras.training_only import batch_norms, held, notes_on, penalties
-from converter.ir import Graph, ops
+from converter.ir import Graph, Interface, ops
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
-from converter.support.errors import NumericError, PocketuneError, UnsupportedError, UsageError, is_ours
-from converter.support.libraries import is_defined_in, loaded
+from converter.support.errors import NumericError, PocketuneError, UsageError, is_ours
 from converter.support.notes import Note, half_notes
 from converter.training.constraints import Constraint
 from converter.training.losses import Penalty
@@ -48,6 +54,7 @@ class Imported:
         compiled: what `compile` was given, as Keras writes it down; None for nothing.
         batch_norms: its batch normalization layers.
         constraints: by the name of the parameter.
+        interface: what it calls its inputs and outputs.
     """
 
     graph: Graph
@@ -56,6 +63,7 @@ class Imported:
     compiled: Mapping[str, Any] | None = None
     batch_norms: Sequence[BatchNorm] = ()
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
+    interface: Interface = field(default_factory=Interface)
 
 
 def load(path: Path) -> Any:
@@ -156,8 +164,8 @@ def import_live(
     if len(graph.inputs) > 1:
         for value, name in zip(graph.inputs, input_names(model), strict=True):
             value.name = name
-    if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
-        graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
+    if is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
+        graph.outputs = dict(zip(output_names(model), graph.outputs.values(), strict=True))
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
     notes = [
         *_mask_notes(graph),
@@ -173,6 +181,7 @@ def import_live(
         compile_config(model),
         batch_norms(model, variables),
         constraints_of(trained),
+        own_interface(model, [value.name for value in graph.inputs], found.outputs),
     )
 
 
@@ -212,11 +221,11 @@ def jax_model(
             page="models",
         )
     check_preprocessing(model)
-    call, specs = _calling(model)
+    call, specs = calling(model)
     variables = named_variables(model, names)
     _check_finite(variables)
     if inputs is None:
-        inputs = [_input_spec(model, index, spec) for index, spec in enumerate(specs)]
+        inputs = [input_spec(model, index, spec) for index, spec in enumerate(specs)]
     elif len(inputs) != len(specs):
         raise UsageError(
             f"the model {model.name!r} has {len(specs)} inputs, {len(inputs)} are described", page="models"
@@ -287,105 +296,6 @@ def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any
             name = f"{layer}_{count}/{weight}" if slash else f"{path}_{count}"
         named[name] = variable
     return named
-
-
-def input_names(model: Any) -> list[str]:
-    """Return names of the inputs: keys of the dict that the model takes, of `keras.Input`, or what `call` takes."""
-    if _is_functional(model):
-        import keras
-
-        if not isinstance(model, keras.Sequential) and isinstance(model.input, Mapping):
-            return ["_".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(model.input)]
-        return [tensor.name for tensor in model.inputs]
-    flat = jax.tree_util.tree_flatten_with_path(_built_shape(model), is_leaf=_is_shape)[0]
-    return ["_".join(["x", *(str(getattr(k, "key", getattr(k, "idx", k))) for k in keys)]) for keys, _ in flat]
-
-
-def _output_names(model: Any) -> list[str]:
-    """Return what Keras calls the outputs, the layers that give them.
-
-    A layer that gives several gets `_1`, `_2`, ...
-    """
-    names: list[str] = []
-    for layer in model.output_names:
-        name, count = layer, 0
-        while name in names:
-            count += 1
-            name = f"{layer}_{count}"
-        names.append(name)
-    return names
-
-
-def _is_functional(model: Any) -> bool:
-    """Return whether Keras runs the model by its recorded graph of layers, not by a `call` of the person's own."""
-    return bool(getattr(model, "inputs", None)) and is_defined_in(type(model).call, loaded("keras"))
-
-
-def _calling(model: Any) -> tuple[Callable[[Sequence[Any]], Any], list[tuple[tuple[int | None, ...], str]]]:
-    """Return how to call a model on its flat inputs, and the (shape, dtype) of each."""
-    if _is_functional(model):
-        import keras
-
-        # A Sequential that was built by its first call keeps no `input`; it has exactly one.
-        structure = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
-        specs = [(tuple(t.shape), str(t.dtype)) for t in model.inputs]
-        # `call`, not `__call__`: layer paths then start below the model's own name, as the variables' paths do.
-        return lambda arrays: model.call(keras.tree.pack_sequence_as(structure, list(arrays)), training=False), specs
-    leaves, structure = jax.tree_util.tree_flatten(_built_shape(model), is_leaf=_is_shape)
-    return (
-        lambda arrays: model(jax.tree_util.tree_unflatten(structure, arrays), training=False),
-        [(tuple(shape), model.input_dtype) for shape in leaves],
-    )
-
-
-def _built_shape(model: Any) -> Any:
-    """Return the shape, or tree of shapes, of the one argument that a subclassed model was built with."""
-    parameters = inspect.signature(model.call).parameters.values()
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    if len(needed) > 1:
-        raise UsageError(
-            f"{type(model).__name__}.call takes {len(needed)} arguments ({', '.join(needed)}), whose shapes Keras does "
-            f"not keep. Wrap it: {needed[0]}, ... = keras.Input(...), ...; keras.Model([{', '.join(needed)}], "
-            f"model({', '.join(needed)}))",
-            page="models",
-        )
-    shape = (model.get_build_config() or {}).get("input_shape")
-    if shape is None:
-        raise UsageError(
-            f"the shape of the input of {model.name!r} is not known: call it once on a batch", page="models"
-        )
-    return _plain(shape)
-
-
-def _plain(tree: Any) -> Any:
-    """Dicts, lists and tuples in place of the tracking ones of Keras, which JAX takes for leaves."""
-    if isinstance(tree, Mapping):
-        return {key: _plain(item) for key, item in tree.items()}
-    if _is_shape(tree):
-        return tuple(tree)
-    return [_plain(item) for item in tree] if isinstance(tree, list | tuple) else tree
-
-
-def _is_shape(item: Any) -> bool:
-    return isinstance(item, list | tuple) and all(d is None or isinstance(d, int) for d in item)
-
-
-def _input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str]) -> jax.ShapeDtypeStruct:
-    shape, dtype = spec
-    if not shape or any(size is None for size in shape[1:]):
-        raise UsageError(
-            f"input {index} of {model.name!r} has the shape {shape}: every axis after the batch needs a fixed size, "
-            "for example keras.Input((224, 224, 3)), or said for this build alone: inputs=[jax.ShapeDtypeStruct("
-            "(1, 224, 224, 3), 'float32')]",
-            page="models",
-        )
-    if dtype == "string":
-        raise UnsupportedError(
-            f"input {index} of {model.name!r} takes strings: turn them into numbers before the model, for example by "
-            "taking its preprocessing layers out",
-            page="models",
-        )
-    return jax.ShapeDtypeStruct((1, *shape[1:]), dtype if dtype != "int64" else "int32")
 
 
 def _check_finite(variables: dict[str, Any]) -> None:

@@ -43,7 +43,14 @@ class TorchFrontEnd(FrontEnd):
     def source(self, model: Any, rows: int, others: Others) -> Source:
         made = import_torch(model, rows)
         library = TorchLibrary(model.parameter_names())
-        return Source(made.graph, model.name, notes=made.notes, batch_norms=made.batch_norms, library=library)
+        return Source(
+            made.graph,
+            model.name,
+            notes=made.notes,
+            batch_norms=made.batch_norms,
+            library=library,
+            interface=made.interface,
+        )
 
 
 FRONT_END = TorchFrontEnd()

@@ -16,7 +16,7 @@ from converter.frontends.torch.model import Model
 from converter.frontends.torch.program import ASSIGNS, State, chosen, counted, user_inputs, user_outputs
 from converter.frontends.torch.tensors import type_of
 from converter.frontends.torch.writes import check_writes
-from converter.ir import Graph
+from converter.ir import Graph, Interface
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError
@@ -33,11 +33,13 @@ class Imported:
         graph: its forward graph.
         notes: what it does in training alone, and what becomes of that.
         batch_norms: its batch normalization layers.
+        interface: what it calls its inputs and outputs.
     """
 
     graph: Graph
     notes: list[Note] = field(default_factory=list)
     batch_norms: list[BatchNorm] = field(default_factory=list)
+    interface: Interface = field(default_factory=Interface)
 
 
 def import_torch(model: Model, batch: int) -> Imported:
@@ -76,10 +78,13 @@ def import_torch(model: Model, batch: int) -> Imported:
         interpreter.problems.check()
         raise
     interpreter.problems.check()
+    own = [node.name for node in inputs]
     if len(graph.inputs) > 1:
-        for value, node in zip(graph.inputs, inputs, strict=True):
-            value.name = node.name
+        for value, name in zip(graph.inputs, own, strict=True):
+            value.name = name
+    else:
+        found.inputs.update((value.name, name) for value, name in zip(graph.inputs, own, strict=True))
     kept = [Note(name, "left out", ASSIGNS) for name in exported.graph_module.meta.get(ASSIGNED, ())]
     left_out = [*model.training_notes(), *exported.graph_module.meta.get(READS, ())]
     notes = [*findings.notes, *left_out, *state.notes, *kept, *half_notes(found.halves)]
-    return Imported(with_idioms(graph), notes, list(findings.batch_norms.values()))
+    return Imported(with_idioms(graph), notes, list(findings.batch_norms.values()), found.interface)

@@ -131,14 +131,20 @@ def chosen(outputs: Any, names: Sequence[str] | None, model: str) -> Any:
     Raises:
         UsageError: there is no output of a name, or the outputs have none.
     """
-    while isinstance(outputs, Mapping | list) and len(outputs) == 1 and names is None:
-        (outputs,) = outputs.values() if isinstance(outputs, Mapping) else outputs
     if names is None:
-        return outputs
+        return _without_wrapping(outputs)
     named = outputs if isinstance(outputs, Mapping) else {f"output_{i}": v for i, v in enumerate(outputs)}
     for name in names:
         if name not in named:
             raise UsageError(
                 f"{model} has no output {name!r}.{nearest(name, named)} It has {', '.join(named)}", page="pytorch"
             )
-    return named[names[0]] if len(names) == 1 else OrderedDict((name, named[name]) for name in names)
+    return _without_wrapping(OrderedDict((name, named[name]) for name in names))
+
+
+def _without_wrapping(outputs: Any) -> Any:
+    """Return what dicts and lists of one hold, where that is several; of an only output its name is kept."""
+    inner = outputs
+    while isinstance(inner, Mapping | list) and len(inner) == 1:
+        (inner,) = inner.values() if isinstance(inner, Mapping) else inner
+    return inner if isinstance(inner, Mapping | list) else outputs

@@ -69,11 +69,13 @@ def export_inference(
 ) -> Exported:
     """Writes the model with the weights of a state as a plain `.tflite`: no variables, nothing to train.
 
-    Its only signature is `infer`, with the inputs and outputs of the program's. It takes one row, or as many as its
-    inputs are resized to (`resize_tensor_input`; a signature runner does it by itself). The operators are the program's
-    own, on the same numbers, so the results are those of `session.infer`, of as many rows to the bit. Of a program with
-    low-rank adapters it is the model without them, with the weights W + alpha / rank * A B (of DoRA with the columns'
-    lengths): equal to rounding, about 1e-6 of the largest output.
+    Its only signature is `infer`. Its inputs and outputs have the names that the model's author gave them (of an
+    argument, of `keras.Input`, of the last layer of Keras, the key of a dict), and those of the program where there
+    are none. It takes one row, or as many as its inputs are resized to (`resize_tensor_input`; a signature runner
+    does it by itself). The operators are the program's own, on the same numbers, so the results are those of
+    `session.infer`, of as many rows to the bit. Of a program with low-rank adapters it is the model without them,
+    with the weights W + alpha / rank * A B (of DoRA with the columns' lengths): equal to rounding, about 1e-6 of the
+    largest output.
 
     Of a program that was made from a `.tflite` it is that file with what trained in it: its signatures, names, metadata
     and the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.

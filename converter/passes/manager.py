@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import process_time
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from converter.ir.module import Module, verify_module
 from converter.support.collecting import let_go
@@ -54,12 +54,15 @@ class Watch:
     Attributes:
         verifies: whether every graph that a pass made is checked.
         dumps: the name of the pass behind which graphs are kept as text.
+        checks: what raises where something does not hold, by the name that passes ensure and require it by: called
+            behind those that ensure it, and in front of those that require it.
         seconds: CPU time by pass, of all pipelines together.
         dumped: what was kept: the text of each graph by its name.
     """
 
     verifies: bool = False
     dumps: str | None = None
+    checks: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     dumped: dict[str, str] = field(default_factory=dict)
 
@@ -102,13 +105,26 @@ def run(passes: Sequence[Pass[S]], state: S) -> S:
     """
     watch = _WATCH.get()
     for one in passes:
+        _check(watch, one.requires, f"in front of {one.name}", state)
         begun, before = process_time(), state
         state = one.run(state)
         let_go()
         if watch is not None:
             watch.seconds[one.name] = watch.seconds.get(one.name, 0.0) + process_time() - begun
             _look(watch, one.name, before, state)
+        _check(watch, one.ensures, f"behind {one.name}", state)
     return state
+
+
+def _check(watch: Watch | None, names: Sequence[str], where: str, state: HasModules) -> None:
+    """Check what a pass requires or ensures, where that is watched; an error gets a note that says where."""
+    checks: Mapping[str, Callable[[Any], None]] = {} if watch is None else watch.checks
+    for name in names:
+        try:
+            checks.get(name, lambda _: None)(state)
+        except Exception as error:
+            error.add_note(f"{name}, {where}")
+            raise
 
 
 def _look(watch: Watch, name: str, before: HasModules, after: HasModules) -> None:

@@ -28,7 +28,7 @@ PLANTED = {
         "converter/frontends/torch/model.py",
         "def f():\n    from converter.frontends.tflite import survey",
     ),
-    "The driver knows no front end by name": (
+    "Driver, tools and commands know no front end by name": (
         "converter/driver/models.py",
         "def f():\n    from converter.frontends.keras import import_keras",
     ),

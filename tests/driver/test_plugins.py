@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,19 @@ def test_a_broken_one_is_named_by_its_distribution(
     assert said in str(refused.value)
     assert "the distribution their-models 2.1 adds as 'scale'" in str(refused.value)
     assert "pip uninstall their-models" in str(refused.value)
+
+
+def test_a_build_loads_the_front_end_of_its_model_alone() -> None:
+    code = """
+import sys
+import jax, numpy as np, pocketune
+net = pocketune.Model(lambda w, x: x * w, np.ones(3, np.float32), inputs=[np.zeros((1, 3), np.float32)])
+pocketune.build(net, loss="mse", batch=2, check=False)
+print(sorted(name for name in sys.modules if name.startswith("converter.frontends.") and name.endswith(".front_end")))
+print([name for name in ("keras", "torch", "tensorflow", "gguf", "flax") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['converter.frontends.jax.front_end']", "[]"]
 
 
 def test_models_of_ours_load_no_plugin(install: Install) -> None:

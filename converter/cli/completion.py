@@ -10,7 +10,7 @@ from converter.driver.options import SIGNATURES, declared
 from converter.support.invocation import NAME
 from converter.tflite.targets.target import tables
 from converter.training.losses import LOSSES
-from converter.training.schemes.scheme import NAMED
+from converter.training.schemes.named import examples
 
 Completer = Callable[[str], list[str]]
 
@@ -41,7 +41,7 @@ def choices(option: str) -> Completer:
 
 
 def _schemes() -> Iterable[str]:
-    return sorted({*NAMED, "last-3", "lora-16", "dora-16", "channels-10"})
+    return sorted(examples())
 
 
 def _optimizers() -> Iterable[str]:

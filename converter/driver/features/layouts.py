@@ -30,5 +30,5 @@ def laid(c: Compilation, forward: Graph, by_batch: Sequence[BatchNorm]) -> Graph
 
     Adapters are of the rows of a matrix as the model has it. What layers read whose statistics may train stays apart.
     """
-    after = assign_layouts(forward, matrices=c.request.scheme.adapts)
+    after = assign_layouts(forward, matrices=bool(c.request.scheme.adapters))
     return forward if after is forward else with_inputs_apart(after, by_batch, canonicalize)

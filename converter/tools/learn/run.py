@@ -163,9 +163,9 @@ def _check_out(plan: Plan) -> None:
 
 def _has_lengths(update: str | Mapping[str, Any]) -> bool:
     """Return whether a scheme is of DoRA."""
-    if isinstance(update, str):
-        return update.startswith("dora")
-    return any(getattr(rule, "dora", False) for rule in update.values())
+    from converter.training.schemes import update_scheme
+
+    return any(getattr(adapter, "dora", False) for adapter in update_scheme(update).adapters)
 
 
 def _named(update: str | Mapping[str, Any]) -> str:

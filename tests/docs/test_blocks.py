@@ -21,7 +21,7 @@ QUICK = {"docs/runtime.md", "docs/tflite-files.md", "docs/tutorial.md"}
 #: Pages for those who work on the clone.
 CLONE = {
     *("CONTRIBUTING.md", "docs/adding-an-op.md", "docs/app.md", "docs/extending.md", "docs/extending-engines.md"),
-    *("docs/extending-options.md", "docs/harness.md"),
+    *("docs/extending-options.md", "docs/extending-rules.md", "docs/harness.md"),
 }
 
 

@@ -251,8 +251,11 @@ class Results:
             (p.name, f"{p.dtype}{list(p.shape)}", " ".join(str(list(stored[piece.tensor].shape)) for piece in p.pieces))
             for p in manifest.parameters
         ]
-        parameters = [row for row, _ in self._folded(parameters)]
-        self.table("Trained parameters", ("parameter", "in the model", "as stored"), self._ends(parameters))
+        columns_of = ("parameter", "in the model", "as stored")
+        for title, kind in (("Trained parameters", False), ("Statistics, which a step updates", True)):
+            kept = [row for row in parameters if _is_statistic(row[0], manifest.update.table) == kind]
+            if kept:
+                self.table(title, columns_of, self._ends([row for row, _ in self._folded(kept)]))
         self.update_table(manifest.update.table)
         names = list(contents.operators)
         operators = dict.fromkeys(op for used in contents.operators.values() for op in used)
@@ -355,3 +358,11 @@ def _error(value: float | None) -> str:
 def _ms(milliseconds: float) -> str:
     """Return a time, with more digits of a short one; blank where there is none."""
     return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}" if milliseconds else ""
+
+
+def _is_statistic(name: str, table: Sequence[UpdateRow]) -> bool:
+    """Return whether a tensor of a step has no gradient: the table says so, or knows neither it nor what it adapts."""
+    shares = {row.parameter: row.fraction for row in table}
+    if name in shares:
+        return not shares[name]
+    return not any(name.startswith(f"{parameter}/") for parameter in shares)

@@ -185,8 +185,9 @@ def check_dropout(request: Request, drops: bool) -> None:
         return
     if not drops:
         raise UsageError(
-            "dropout='train': this model drops nothing that could be kept (dropout, noise and recurrent layers of "
-            "Keras, pocketune.dropout in JAX). Leave it out",
+            "dropout='train': this model drops nothing that could be kept (nn.Dropout and the like in PyTorch; "
+            "dropout, noise and recurrent layers of Keras; dropout of Flax and Equinox, pocketune.dropout in JAX). "
+            "Leave it out",
             page="arguments",
         )
     if request.state == "stateless" and request.accumulates:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from converter.program.checksum import is_sealed
 from converter.support.errors import UsageError
 from converter.support.files import is_lfs_pointer
 from converter.support.libraries import is_instance
@@ -50,6 +52,19 @@ def check_file(model: Any) -> None:
     """Raise UsageError where a model is the path of a file that is none, as a bundle or another format."""
     if _is_file(model) and (kind := _KINDS.get(Path(model).suffix.lower())) is not None:
         raise UsageError(f"{model} is {kind[0]}: {kind[1]}", page="models")
+
+
+def check_program(model: Any) -> None:
+    """Raise UsageError where a model is the path of a training program, which has one in it, built already."""
+    if not _is_file(model) or Path(model).suffix != ".tflite" or not Path(model).stat().st_size:
+        return
+    with Path(model).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if is_sealed(data):
+            raise UsageError(
+                f"{model} is a training program of Pocketune, built already: `pocketune inspect {model}` shows what a "
+                f"step takes, `pocketune profile {model}` times it here. Name the model that it was built from",
+                page="models",
+            )
 
 
 def check_object(model: Any) -> None:

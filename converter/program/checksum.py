@@ -16,6 +16,8 @@ from converter.support.errors import UsageError
 ENTRY = "pocketune.seal"
 _MARK = b"pocketune-sha256:"
 _DIGITS = 64
+#: A state file begins so, which is taken for a program at times.
+STATE = b"PTSTATE\n"
 #: The entry before the file is sealed.
 BLANK = _MARK + b"0" * _DIGITS
 
@@ -23,6 +25,11 @@ BLANK = _MARK + b"0" * _DIGITS
 def seal(file: memoryview, start: int) -> None:
     """Writes the digest of a file into its entry `BLANK`, which begins at `start`, in place."""
     file[start + len(_MARK) : start + len(BLANK)] = hashlib.sha256(file).hexdigest().encode()
+
+
+def is_sealed(data: bytes | mmap.mmap) -> bool:
+    """Return whether a file looks like a program, damaged or not."""
+    return data.find(_MARK) >= 0
 
 
 def reseal(data: bytes) -> bytes:
@@ -42,6 +49,12 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     Raises:
         UsageError: the file is not as it was built, or was not built by Pocketune.
     """
+    if data[: len(STATE)] == STATE:
+        raise UsageError(
+            "it is a saved state and no program: name the program that it was saved of, and the state behind it "
+            "(pocketune state FILE shows what a state holds)",
+            page="program-files",
+        )
     mark = data.find(_MARK)
     if mark < 0:
         raise UsageError(

@@ -17,6 +17,8 @@ from converter.support.errors import UsageError, nearest
 _STANDS_FOR = (
     "Its integers stand for real numbers: feed round(real / scale) + zero point, whose numbers the build's notes say"
 )
+#: Of labels where the loss compares numbers.
+_OF_LABELS = " A loss of labels by name is loss='sparse_categorical_crossentropy'."
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,20 @@ def _hint(spec: TensorSpec, array: np.ndarray) -> str:
         return f" The first axis, the rows, is missing: pass {name}[None]."
     if spec.role == "target" and np.dtype(spec.dtype).kind == "i" and array.shape[1:-1] == rest:
         return f" One-hot rows are for loss='categorical_crossentropy'; for labels pass {name}.argmax(-1)."
+    if spec.role == "target" and np.dtype(spec.dtype).kind == "f":
+        return _hint_of_kind(spec, array)
     return ""
+
+
+def _hint_of_kind(spec: TensorSpec, array: np.ndarray) -> str:
+    """Return how to build a program whose targets are such an array, where they are real numbers of another shape."""
+    kind = "int32" if array.dtype.kind in "iu" else "float32"
+    shape = ", ".join(map(str, (1, *array.shape[1:]))) + ("," if array.ndim < 2 else "")
+    described = f"jax.ShapeDtypeStruct(({shape}), '{kind}')"
+    said = f" Without y= in the build the targets of a loss of your own are like the output; for these: y={described}"
+    others = " (of several targets a dict of these)" if spec.name != TARGET else ""
+    labels = kind == "int32" and array.ndim < len(spec.shape)
+    return f"{said}{others}.{_OF_LABELS if labels else ''}"
 
 
 def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:

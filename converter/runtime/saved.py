@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from converter.program.checksum import STATE
 from converter.runtime.interchange import UNPROVEN, StateSpec, carried, differences, is_proven, with_layouts
-from converter.runtime.state_file import MAGIC, DamagedState, ForeignState, State, pack, unpack
+from converter.runtime.state_file import DamagedState, ForeignState, State, pack, unpack
 from converter.support.errors import PocketuneError, UsageError
 from converter.support.files import beside, check_regular, write_atomically
 
@@ -235,4 +236,4 @@ def _is_ours(path: Path) -> bool:
     """Return whether a damaged file was a state: it starts like one, or a crash left it empty."""
     check_regular(path)
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) in (MAGIC, b"")
+        return file.read(len(STATE)) in (STATE, b"")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from converter.program.checksum import STATE
 from converter.program.manifest import Identity, ModelTensor, StateTensor, StoredDtype
 from converter.program.manifest.checks import check_model_tensor
 from converter.program.manifest.schema import check_fields
@@ -20,7 +21,6 @@ from converter.support.errors import NumericError, UsageError
 from converter.support.records import decode
 from converter.support.strict_json import parse_json
 
-MAGIC = b"PTSTATE\n"
 VERSION = 2
 FORMAT: Literal["pocketune-state/2"] = "pocketune-state/2"
 ALIGNMENT = 64
@@ -122,7 +122,7 @@ def pack(state: State) -> bytes:
         offset += len(raw)
     header = asdict(Header(FORMAT, state.spec.program, state.generation, state.spec.identity, tuple(entries)))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    fixed = _FIXED.pack(MAGIC, VERSION, len(text))
+    fixed = _FIXED.pack(STATE, VERSION, len(text))
     digest_of_header = hashlib.sha256(fixed + text).digest()
     if len(text) > MAX_HEADER:
         raise UsageError(
@@ -173,7 +173,7 @@ def unpack(data: bytes, check: Callable[[StateSpec], None] | None = None) -> Sta
 
 def _header(data: bytes) -> tuple[Header, int, int]:
     """Return the header, the version of the format, and where the data starts."""
-    if len(data) < _FIXED.size + _DIGEST or not data.startswith(MAGIC):
+    if len(data) < _FIXED.size + _DIGEST or not data.startswith(STATE):
         raise DamagedState("it is no state file, or cut short")
     _, version, length = _FIXED.unpack_from(data)
     body = _FIXED.size + _DIGEST

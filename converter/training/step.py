@@ -200,10 +200,10 @@ def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) ->
     backward.outputs = {"loss": loss}
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:
+        rules = ", ".join(f"{name!r}: 0" for name in silent)
         raise NumericError(
-            "these parameters get no gradient, the loss does not depend on them: "
-            f"{', '.join(silent)}. Freeze them: add the update rule {silent[0]!r}: 0 behind the others, "
-            f'for example {{"*": 1, {silent[0]!r}: 0}}.'
+            f"these parameters get no gradient, the loss does not depend on them: {', '.join(silent)}. Freeze them by "
+            f'update rules behind the others: update={{"*": 1, {rules}}}, where everything else is to train.'
         )
     return backward, gradients
 

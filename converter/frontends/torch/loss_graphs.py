@@ -24,8 +24,8 @@ from jax_frontend.unsupported import Problems
 
 _ADVICE = (
     "Write it as a function of tensors that gives the loss of each row: loss(outputs, y), outputs as the module "
-    "returns them and y as y= describes it (like the outputs where y= is not given), or one argument for each of these "
-    "tensors"
+    "returns them and y as y= describes it, or one argument for each of these tensors. Without y= the targets are like "
+    "the outputs: labels are y=jax.ShapeDtypeStruct((1,), 'int32'), several targets a dict of such"
 )
 
 

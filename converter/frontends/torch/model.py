@@ -55,7 +55,8 @@ class Model:
         if isinstance(self.module, torch.nn.Module) and self.example_inputs is None:
             raise UsageError(
                 f"{type(self.module).__name__} does not say what it takes: give example inputs, "
-                "inputs=(torch.zeros(1, 3, 224, 224),), of any number of rows",
+                "inputs=(torch.zeros(1, 3, 224, 224),), of any number of rows; a function that the command line calls "
+                "returns both, pocketune.TorchModel(module, (torch.zeros(1, 3, 224, 224),))",
                 page="pytorch",
             )
         _check_inputs(self.example_inputs)

@@ -144,8 +144,11 @@ def _check_parts(parts: list[LossPart]) -> None:
         if part.term.loss.summed:
             why = f"the loss {part.term.loss.name} is the sum of its rows (reduction='sum'), and a step's sum"
         elif part.mask is not None:
-            asked = "loss leaves labels out" if part.term.loss.places else "model masks its output (Masking, mask_zero)"
-            why = f"the {asked}, and a step's mean over the places that count"
+            asked = "model masks its output (Masking, mask_zero)"
+            if part.term.loss.places:
+                said = "counts labels by their class or leaves some out (weight=, ignore_index=)"
+                asked = f"loss {part.term.loss.name} {said}"
+            why = f"the {asked}, and a step's mean over what counts"
         else:
             continue
         raise UsageError(
@@ -252,7 +255,7 @@ def _check_names(graph: Graph) -> None:
     if taken := sorted(v.name for v in graph.inputs if v.name in RESERVED or v.name.startswith(f"{TARGET}/")):
         raise UsageError(
             f"the model has an input named {taken[0]!r}, a name that the training step needs for itself "
-            f"({', '.join(sorted(RESERVED))}): rename the argument or the keras.Input",
+            f"({', '.join(sorted(RESERVED))}): rename the argument (of forward, call, the function) or the keras.Input",
             page="losses",
         )
     if taken := sorted(RESULTS & graph.outputs.keys()):

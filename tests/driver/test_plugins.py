@@ -184,8 +184,7 @@ def test_a_broken_table_is_named_by_its_distribution(install: Install, text: str
 NPU = """
 from ai_edge_litert.interpreter import Interpreter
 
-from converter.runtime.engines import Engine
-from converter.runtime.engines.work import serve
+from pocketune.engines import Engine, serve
 
 
 class Npu(Engine):

@@ -10,7 +10,8 @@ from tests.tree import ROOT
 
 PAGES = {path.stem for path in (ROOT / "docs/errors").glob("*.md")}
 _ALONE = """
-import importlib.util, pathlib, pocketune, pocketune.frontends, pocketune.losses, pocketune.runtime
+import importlib.util, pathlib, pocketune, pocketune.losses, pocketune.runtime
+import pocketune.engines, pocketune.frontends
 from pocketune.runtime import TrainingSession
 ours = ("converter", "jax_frontend")
 assert not [name for name in (*ours, "scripts", "tests") if importlib.util.find_spec(name)]

@@ -66,7 +66,7 @@ def _check_known(model: Any, front_end: FrontEnd, asked: Mapping[str, Any]) -> N
     for name in asked:
         if name not in front_end.options:
             which = f", and {model} is none" if isinstance(model, str | Path) else ""
-            raise UsageError(OWN_OPTIONS[name].refusal.format(which=which), page=OWN_OPTIONS[name].page)
+            raise UsageError(OWN_OPTIONS[name].format(which=which), page="models")
 
 
 def import_model(model: Any, rows: int) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from converter.frontends.source import Library, Source
 from converter.ir import TensorType
@@ -14,39 +14,16 @@ from converter.support.errors import UsageError
 Others = Callable[[Any, TensorType], Source]
 
 
-class OwnOption(NamedTuple):
-    """An option of a build that some front ends know alone.
-
-    Attributes:
-        refusal: what is said of a model of the others; `{which}` is it, where it is a file.
-        page: of docs/errors.
-    """
-
-    refusal: str
-    page: str
-
-
-#: Those options by name.
+#: Options of a build that some front ends know alone, and what is said of a model of the others; `{which}` is it, where
+#: it is a file.
 OWN_OPTIONS = {
-    "length": OwnOption(
-        "length is the number of tokens in a row of a .gguf file; another model says by its inputs what it takes",
-        "arguments",
-    ),
-    "classes": OwnOption(
-        "classes puts a fresh last layer on a .tflite file{which}. Of a Keras, JAX or PyTorch model build it "
-        "with so many classes",
-        "models",
-    ),
-    "cut": OwnOption(
-        "cut leaves out what stands behind a tensor of a .tflite file{which}. Of a Keras, JAX or PyTorch model "
-        "build one that ends there",
-        "models",
-    ),
-    "outputs": OwnOption(
-        "outputs keeps some outputs of a .tflite file or a PyTorch model{which}. Of a Keras or JAX model "
-        "build one with these",
-        "models",
-    ),
+    "length": "length is the number of tokens in a row of a .gguf file; another model says by its inputs what it takes",
+    "classes": "classes puts a fresh last layer on a .tflite file{which}. Of a Keras, JAX or PyTorch model build it "
+    "with so many classes",
+    "cut": "cut leaves out what stands behind a tensor of a .tflite file{which}. Of a Keras, JAX or PyTorch model "
+    "build one that ends there",
+    "outputs": "outputs keeps some outputs of a .tflite file or a PyTorch model{which}. Of a Keras or JAX model "
+    "build one with these",
 }
 
 

@@ -168,5 +168,5 @@ def _of_layers(layers: list[Any] | tuple[Any, ...]) -> FrontEnd:
 
 @cache
 def _loaded(point: EntryPoint) -> FrontEnd:
-    made = load(point, FrontEnd, "models")
+    made = load(point, FrontEnd)
     return made() if isinstance(made, type) else made

@@ -17,13 +17,12 @@ def plugins(group: str) -> Mapping[str, EntryPoint]:
     return found
 
 
-def load(point: EntryPoint, kind: type, page: str) -> Any:
+def load(point: EntryPoint, kind: type) -> Any:
     """Return what an entry point names.
 
     Args:
         point: of another distribution.
         kind: what it must be an object of; for a class, what it must be a class of.
-        page: of docs/errors, on what it adds.
 
     Raises:
         UsageError: it cannot be imported, or is something else; says of which distribution it is.
@@ -33,9 +32,11 @@ def load(point: EntryPoint, kind: type, page: str) -> Any:
     try:
         made = point.load()
     except Exception as error:  # another's code may raise anything when it is imported
-        raise UsageError(f"{said} cannot be loaded: {type(error).__name__}: {error}.{advice}", page=page) from error
+        raise UsageError(
+            f"{said} cannot be loaded: {type(error).__name__}: {error}.{advice}", page="plugins"
+        ) from error
     if not (issubclass(made, kind) if isinstance(made, type) else isinstance(made, kind)):
-        raise UsageError(f"{said} is no {kind.__name__}, but {made!r}.{advice}", page=page)
+        raise UsageError(f"{said} is no {kind.__name__}, but {made!r}.{advice}", page="plugins")
     return made
 
 

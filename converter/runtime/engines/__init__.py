@@ -43,7 +43,7 @@ def engine(on: str) -> Engine:
         raise UsageError(
             f"on: there is no engine {on!r}, but {', '.join(known)}.{nearest(name, known)}", page="engines"
         )
-    kind: type[Engine] = load(point, Engine, "engines")
+    kind: type[Engine] = load(point, Engine)
     if not re.fullmatch(_NAME, name) or getattr(kind, "name", None) != name:
         raise UsageError(
             f"{said_of(point)} needs that for its `name`, in lower case and with a dash, as vendor-npu", page="engines"

@@ -291,7 +291,7 @@ def _plugin(point: EntryPoint, known: Mapping[str, str]) -> Target:
     Raises:
         UsageError: its table cannot be loaded, or is none.
     """
-    text: str = load(point, str, "targets")
+    text: str = load(point, str)
     try:
         table, like = _table(point.name, {**known, point.name: text}), _table("litert-2", known)
         if wrong := _differences(like, {key: value for key, value in table.items() if key in like}, ""):

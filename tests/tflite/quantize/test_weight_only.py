@@ -288,7 +288,7 @@ def test_exported_and_saved(tmp_path: Path) -> None:
         np.testing.assert_allclose(session.infer(x[:1]), expected[:1], atol=1e-5)
     program.export_inference(tmp_path / "mine.tflite", tmp_path / "mine.state")
     infer = Interpreter(str(tmp_path / "mine.tflite")).get_signature_runner("infer")
-    np.testing.assert_array_equal(infer(x=x)["output"], expected)
+    np.testing.assert_array_equal(infer(ids=x)["output"], expected)
     numbers = sum(weight.size for weight in jax.tree_util.tree_leaves(DECODER.params))
     assert (tmp_path / "mine.tflite").stat().st_size < 2 * numbers
     other = TrainingSession(converter.build(DECODER, **options).data)

@@ -13,13 +13,7 @@ from converter.support.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "android_app" / "app" / "target"
-SOURCES = (
-    "scripts/app_assets",
-    "examples",
-    "converter",
-    "jax_frontend",
-    "constraints.txt",
-)
+SOURCES = ("scripts/app_assets", "examples", "converter", "jax_frontend", "constraints.txt")
 
 
 def main() -> None:

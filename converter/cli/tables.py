@@ -72,6 +72,8 @@ class Results:
         loss = manifest.loss
         if isinstance(loss, dict):
             loss = " + ".join(f"{name} of {output}" for output, name in loss.items())
+        if manifest.keep_base:
+            loss += f" + {manifest.keep_base:g} times the divergence from the base"
         state = manifest.state if manifest.loss_scale == 1 else f"{manifest.state}, loss scale {manifest.loss_scale:g}"
         running = manifest.running_rate
         rate = f"at {manifest.learning_rate:g}" if running is None else f"at its own rate ({running.description})"

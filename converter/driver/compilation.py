@@ -79,6 +79,7 @@ class Compilation:
         counter: the number of the call, which random numbers are made of, and what keeps it.
         step: how a step is cut into signatures.
         goal: the loss, joined with the model.
+        step_goal: what a step minimizes: that, and what keeps the model near its base.
         mixing: where rows of a batch influence each other, by signature.
         augmentation: what a step does to its inputs.
         poles: operations of the step that may be infinite, in words.
@@ -117,6 +118,7 @@ class Compilation:
     counter: tuple[Value, Parameter] = NOT_YET
     step: StepForm = NOT_YET
     goal: Loss | JointLoss = NOT_YET
+    step_goal: Loss | JointLoss = NOT_YET
     mixing: dict[str, str] = field(default_factory=dict)
     augmentation: Graph | None = None
     poles: tuple[str, ...] = ()

@@ -6,16 +6,14 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import wraps
-from math import frexp, isfinite
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from converter.driver.option_values import check_keep_base, check_loss_scale
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError, nearest
 from converter.tflite.targets import Target
 from converter.training.schemes import UpdateScheme
 
-#: Of `loss_scale`; it and its inverse are the smallest and largest.
-LEAST_SCALE = 2.0**-24
 #: What a program may offer, and `infer_<rows>`.
 SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 
@@ -117,6 +115,8 @@ class Options:
         loss_weights: for losses by output: what each is multiplied by, in the same form.
         loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
+        keep_base: weight of a penalty that keeps the model near the one that is built: `train` minimizes, and returns,
+            the loss + this times KL(base || model) of their probabilities, where the loss counts; `evaluate` has none.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
         classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or behind `cut`.
@@ -245,6 +245,13 @@ class Options:
         shown="1",
         in_manifest=True,
     )
+    keep_base: float = _option(
+        0.0,
+        "Weight of a penalty for answers unlike the base's own, which keeps what it knew: for example 0.1.",
+        entry=float,
+        shown="0: none",
+        in_manifest=True,
+    )
     inputs: Sequence[Any] | None = _option(None)
     classes: int | None = _option(
         None, "Of a .tflite file: a fresh last layer of so many classes.", entry=int, shown="the file's own"
@@ -282,7 +289,8 @@ class Options:
             raise UsageError(f"name must be a text, not {self.name!r}", page="arguments")
         for name in ("labels", "outputs"):
             self._check_names(name)
-        self._check_loss_scale()
+        check_loss_scale(self.loss_scale)
+        check_keep_base(self.keep_base)
 
     def asked(self) -> dict[str, Any]:
         """Return by name what is not left to the default."""
@@ -310,6 +318,7 @@ class Options:
             "labels": None if self.labels is None else list(self.labels),
             "preprocessing": None if self.preprocessing is None else dict(self.preprocessing),
             "loss_scale": float(self.loss_scale),
+            "keep_base": float(self.keep_base),
         }
 
     def _check_signatures(self) -> None:
@@ -329,17 +338,6 @@ class Options:
         if given is not None and not (listed and all(isinstance(name, str) for name in given)):
             of = {"labels": "the classes", "outputs": "the model's outputs"}[option]
             raise UsageError(f"{option} are names of {of}, a list of strings, not {given!r}", page="arguments")
-
-    def _check_loss_scale(self) -> None:
-        scale = self.loss_scale
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not isfinite(scale) or scale <= 0:
-            raise UsageError(f"loss_scale must be a positive number, got {scale!r}", page="arguments")
-        if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
-            raise UsageError(
-                f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
-                "nothing but the range of the gradients",
-                page="arguments",
-            )
 
 
 P = ParamSpec("P")

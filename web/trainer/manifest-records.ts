@@ -377,6 +377,10 @@ export const manifest = filled(record(
     choices: unique(list(chosenChannels), "weight", "indices"),
     // what `gradients` gives is this many times the gradient; `apply` takes it so. A power of two.
     loss_scale: within(number, { least: 5.960464477539063e-08, most: 16777216 }),
+    // weight of a penalty for leaving the base: what the step minimizes, and gives as `loss`, is the loss + this times
+    // the divergence of the model's probabilities from those of the model as it was built; `evaluate` gives the loss
+    // alone.
+    keep_base: within(number, { least: 0.0, most: 1000000.0 }),
     // on which engines the step was run, the last time of each.
     certificates: unique(list(certificate), "on"),
     // what the loss takes for each target, by its name; where nothing is said, any numbers.
@@ -388,5 +392,5 @@ export const manifest = filled(record(
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),
   },
-), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, certificates: [], target_labels: new Map(), poles: [], identity: null });
+), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, certificates: [], target_labels: new Map(), poles: [], identity: null });
 

@@ -29,7 +29,7 @@ def add_signatures(c: Compilation) -> Compilation:
     if not c.offers("features"):
         return c
     features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.behind)
-    on_features = c.step.graphs_on_features(prepared(c, rest), c.goal, c.rule)
+    on_features = c.step.graphs_on_features(prepared(c, rest), c.step_goal, c.rule)
     on_features = with_watch(c, on_features)
     steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}
     kept, widened = kept_as_int8(to_builtins(prepared(c, features), c.target) if c.prefix is None else c.prefix)

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from converter.driver.compilation import Compilation
-from converter.driver.features.blocks import with_few_logits
+from converter.driver.features.blocks import met_as_stored, with_few_logits
 from converter.driver.losses import import_loss
 from converter.driver.requests import check_fisher
 from converter.ir import Graph, is_described
 from converter.ir.random_numbers import call_counter
 from converter.passes.canonical import canonicalize
 from converter.program.manifest import INFER
-from converter.support.errors import NumericError
+from converter.support.errors import NumericError, UsageError
+from converter.support.notes import Note
 from converter.training.augment import augmentation
 from converter.training.batch_dependence import check_parts, whole_batches
 from converter.training.batch_norm import by_batch, following
@@ -29,7 +30,7 @@ def form_step(c: Compilation) -> Compilation:
         c.request.step,
         in_parts=c.request.accumulates,
         scale=float(c.options.loss_scale),
-        trained=lambda graph: with_few_logits(c, by_batch(graph, c.by_batch, c.normalized)),
+        trained=lambda graph: with_few_logits(c, met_as_stored(c, by_batch(graph, c.by_batch, c.normalized))),
         averaged=lambda graph: following(graph, c.by_batch),
         rate_first=c.target.is_cpu,
     )
@@ -47,8 +48,48 @@ def check_weights(c: Compilation) -> Compilation:
 
 def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
-    goal = _loss(c, c.model)
-    return replace(c, goal=replace(goal, penalties=c.source.regularization.penalties))
+    goal = replace(_loss(c, c.model), penalties=c.source.regularization.penalties)
+    near = _near_base(c, goal)
+    return replace(c, goal=goal, step_goal=near, notes=[*c.notes, *_of_penalty(c.options.keep_base)])
+
+
+def _of_penalty(weight: float) -> list[Note]:
+    """Return what to say of a penalty for leaving the base."""
+    said = f"`train` gives the loss + {weight:g} * KL(base || model), `evaluate` the loss alone"
+    return [Note("keep_base", "in the step", said)] if weight else []
+
+
+def _near_base(c: Compilation, goal: Loss | JointLoss) -> Loss | JointLoss:
+    """Return what a step minimizes: with `keep_base`, the loss and a penalty for leaving the base.
+
+    Raises:
+        UsageError: the loss is not of the probabilities of one output, or the base has none worth keeping.
+    """
+    if not (weight := float(c.options.keep_base)):
+        return goal
+    parts = goal.parts if isinstance(goal, JointLoss) else {"": goal}
+    (name, loss), *others = parts.items()
+    if others:
+        raise UsageError(
+            f"keep_base keeps the probabilities of one output, and {len(parts)} have a loss ({', '.join(parts)}): give "
+            "None to all others (loss={...}), or leave keep_base out",
+            page="losses",
+        )
+    if loss.link is None:
+        raise UsageError(
+            f"keep_base compares probabilities with those of the base, and the loss {loss.name} is not known to read "
+            "any: take a cross entropy by its name (sparse_categorical_crossentropy, binary_crossentropy, next_token), "
+            "or leave keep_base out",
+            page="losses",
+        )
+    if c.options.classes is not None:
+        raise UsageError(
+            "keep_base keeps what the model knew, and it did not know the classes of a fresh head (classes=): leave "
+            "one of the two out",
+            page="losses",
+        )
+    loss = replace(loss, keep_base=weight)
+    return replace(goal, parts={name: loss}) if isinstance(goal, JointLoss) else loss
 
 
 def _loss(c: Compilation, forward: Graph) -> Loss | JointLoss:

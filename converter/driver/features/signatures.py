@@ -43,7 +43,7 @@ def score(c: Compilation) -> Compilation:
 
 def build_step(c: Compilation) -> Compilation:
     """Build the graphs of the step: forward, pruned backward and update."""
-    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.behind), c.goal, c.rule)))
+    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.behind), c.step_goal, c.rule)))
 
 
 def add_evaluate_and_infer(c: Compilation) -> Compilation:

@@ -237,6 +237,7 @@ class Manifest:
         running_rate: the rate that runs in the program, where one does; the input `learning_rate` multiplies it.
         choices: the weights of which chosen channels train.
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
+        keep_base: weight of a penalty for leaving the base, in the `loss` of a step; `evaluate` gives the loss alone.
         certificates: on which engines the step was run, the last time of each.
         target_labels: what the loss takes for each target, by its name; where nothing is said, any numbers.
         poles: operations of the step whose value or slope may be infinite though all that they take is finite, in
@@ -267,6 +268,7 @@ class Manifest:
     running_rate: RunningRate | None = None
     choices: tuple[ChosenChannels, ...] = ()
     loss_scale: float = 1.0
+    keep_base: float = 0.0
     certificates: tuple[Certificate, ...] = ()
     target_labels: dict[str, TargetLabels] = field(default_factory=dict)
     poles: tuple[str, ...] = ()

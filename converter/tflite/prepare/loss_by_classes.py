@@ -38,44 +38,111 @@ class _Head(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What is known of the classes so far: the largest logit, [R, 1], and by it the exponentials, and W of them."""
+    """What is known of the classes so far: the largest logit, [R, 1], and by it the exponentials, and W of them.
+
+    With biases also these, weighed likewise.
+    """
 
     largest: Value
     total: Value
     weighed: Value
+    biases: Value | None = None
+
+    def log_total(self, b: Builder) -> Value:
+        """Return log(sum exp(logits)), [R, 1]."""
+        return b(ops.Add(), self.largest, b(ops.Log(), self.total))
+
+    def mean_row(self, b: Builder) -> Value:
+        """Return the mean of the rows of the matrix by the probabilities, [R, N]: the cotangent of x of `log_total`."""
+        return b(ops.Div(), self.weighed, self.total)
 
 
-def loss_by_classes(b: Rewriter, node: Node, graph: Graph, makers: Mapping[Value, Node]) -> Value | None:
-    """Return a LabelCrossEntropy over the classes part by part; None where the head is not of constants alone.
+class ByClasses:
+    """Cross entropies in a graph, over the classes part by part; of several from the same logits these are met once."""
 
-    Before: LabelCrossEntropy(x W, y).
-    After:  log(sum exp(x W)) - (x W[y]), with its cotangent of x.
-    """
-    logits, labels = node.inputs
-    head = _head(graph, logits, makers) if isinstance(node.op, ops.LabelCrossEntropy) else None
-    if head is None:
-        return None
-    rows, width = logits.type.size // logits.shape[-1], head.matrix.shape[1]
-    x = b.reshape(b.current(head.x), (rows, width))
-    sums: _Sums | None = None
-    at_once = max(FEWEST_CLASSES, min(OF_MATRIX // width, OF_LOGITS // rows))
-    size = rows_at_once(len(head.matrix), -(-len(head.matrix) // at_once))
-    for begin in range(0, len(head.matrix), size):
-        sums = _with_part(b, x, _part(head, slice(begin, begin + size)), sums)
-    assert sums is not None
-    y = b.reshape(labels, (rows,))
-    known = b.reshape(b(ops.IsClass(len(head.matrix)), y), (rows, 1))
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._makers = graph, graph.producers()
+        self._known: dict[Value, _Sums] = {}
+
+    def loss(self, b: Rewriter, node: Node) -> Value | None:
+        """Return the loss of a cross entropy; None where the head is not of constants alone.
+
+        Before: LabelCrossEntropy(x W, y).
+        After:  log(sum exp(x W)) - (x W[y]), with its cotangent of x.
+        Before: SoftmaxCrossEntropy(x W, Softmax(z W)).
+        After:  log(sum exp(x W)) - x (Softmax(z W) W), likewise.
+        """
+        logits, targets = node.inputs
+        if (head := _head(self._graph, logits, self._makers)) is None:
+            return None
+        if isinstance(node.op, ops.LabelCrossEntropy):
+            return _of_labels(b, node, head, self._sums(b, logits, head))
+        made = self._makers.get(targets)
+        if made is None or not isinstance(made.op, ops.Softmax):
+            return None
+        (others,) = made.inputs
+        other = _head(self._graph, others, self._makers)
+        if other is None or not _are_alike(head, other):
+            return None
+        return _of_softmax(b, node, head, self._sums(b, logits, head), self._sums(b, others, other))
+
+    def _sums(self, b: Rewriter, logits: Value, head: _Head) -> _Sums:
+        """Return the sums over all classes."""
+        if logits not in self._known:
+            x, sums = _rows(b, head), None
+            at_once = max(FEWEST_CLASSES, min(OF_MATRIX // x.shape[-1], OF_LOGITS // x.shape[0]))
+            size = rows_at_once(len(head.matrix), -(-len(head.matrix) // at_once))
+            for begin in range(0, len(head.matrix), size):
+                sums = _with_part(b, x, _part(head, slice(begin, begin + size)), sums)
+            assert sums is not None
+            self._known[logits] = sums
+        return self._known[logits]
+
+
+def _of_labels(b: Rewriter, node: Node, head: _Head, sums: _Sums) -> Value:
+    """Return the cross entropy of labels."""
+    x, labels = _rows(b, head), node.inputs[1]
+    y = b.reshape(labels, (labels.type.size,))
+    known = b.reshape(b(ops.IsClass(len(head.matrix)), y), (labels.type.size, 1))
     of_label, row = _of_label(b, x, y, head)
     from_label = b(ops.Mul(), of_label, known) if node.op.everywhere else of_label
-    loss = b(ops.Sub(), b(ops.Add(), sums.largest, b(ops.Log(), sums.total)), from_label)
-    cotangent = b(ops.Div(), sums.weighed, sums.total)
+    loss, cotangent = b(ops.Sub(), sums.log_total(b), from_label), sums.mean_row(b)
     if node.op.everywhere:
         cotangent = b(ops.Sub(), cotangent, b(ops.Mul(), row, known))
     else:
         loss, cotangent = b(ops.Mul(), loss, known), b(ops.Mul(), b(ops.Sub(), cotangent, row), known)
+    return _with_cotangent(b, node, x, cotangent, loss)
+
+
+def _of_softmax(b: Rewriter, node: Node, head: _Head, sums: _Sums, of_targets: _Sums) -> Value:
+    """Return the cross entropy of the softmax of other logits, behind the same head."""
+    x, row = _rows(b, head), of_targets.mean_row(b)
+    logit = b(ops.Sum((-1,), keepdims=True), b(ops.Mul(), x, row))
+    if of_targets.biases is not None:
+        logit = b(ops.Add(), logit, b(ops.Div(), of_targets.biases, of_targets.total))
+    loss = b(ops.Sub(), sums.log_total(b), logit)
+    return _with_cotangent(b, node, x, b(ops.Sub(), sums.mean_row(b), row), loss)
+
+
+def _with_cotangent(b: Rewriter, node: Node, x: Value, cotangent: Value, loss: Value) -> Value:
     given = ops.CustomGradient(1, 1, _backward(x.type, loss.type))
-    loss = b(given, x, cotangent, loss)
-    return b.reshape(loss, node.output.shape)
+    return b.reshape(b(given, x, cotangent, loss), node.output.shape)
+
+
+def _rows(b: Rewriter, head: _Head) -> Value:
+    """Return what enters the head, [R, N]."""
+    width = head.matrix.shape[1]
+    return b.reshape(b.current(head.x), (head.x.type.size // width, width))
+
+
+def _are_alike(one: _Head, other: _Head) -> bool:
+    """Return whether two heads have the same numbers: constants of a graph are compared by where they lie."""
+    pairs = zip(one[1:], other[1:], strict=True)
+    return all(
+        a is c
+        or (a is not None and c is not None and a.shape == c.shape and (np.may_share_memory(a, c) or (a == c).all()))
+        for a, c in pairs
+    )
 
 
 def _head(graph: Graph, value: Value, makers: Mapping[Value, Node]) -> _Head | None:
@@ -129,12 +196,14 @@ def _with_part(b: Rewriter, x: Value, part: _Head, before: _Sums | None) -> _Sum
         largest = b(ops.Maximum(), before.largest, largest)
     each = b(ops.Exp(), b(ops.Sub(), logits, largest))
     total = b(ops.Sum((-1,), keepdims=True), each)
-    weighed = b(ops.CastMatMul(), each if part.scales is None else b(ops.Mul(), each, part.scales), *matrix)
+    found = [total, b(ops.CastMatMul(), each if part.scales is None else b(ops.Mul(), each, part.scales), *matrix)]
+    if part.biases is not None:
+        found.append(b(ops.Sum((-1,), keepdims=True), b(ops.Mul(), each, part.biases)))
     if before is None:
-        return _Sums(largest, total, weighed)
+        return _Sums(largest, *found)
     less = b(ops.Exp(), b(ops.Sub(), before.largest, largest))
-    scaled = [b(ops.Add(), b(ops.Mul(), old, less), new) for old, new in zip(before[1:], (total, weighed), strict=True)]
-    return _Sums(largest, *scaled)
+    sofar = [value for value in before[1:] if value is not None]
+    return _Sums(largest, *(b(ops.Add(), b(ops.Mul(), old, less), new) for old, new in zip(sofar, found, strict=True)))
 
 
 def _of_label(b: Rewriter, x: Value, labels: Value, head: _Head) -> tuple[Value, Value]:

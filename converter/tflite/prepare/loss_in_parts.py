@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from converter.ir import Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter, rewrite
-from converter.tflite.prepare.loss_by_classes import loss_by_classes
+from converter.tflite.prepare.loss_by_classes import ByClasses
 
 #: Bytes of logits at once, but for so many rows: each part reads, or unpacks, the whole matrix.
 MOST, FEWEST_ROWS = 4 << 20, 32
@@ -18,12 +18,13 @@ def loss_in_parts(graph: Graph) -> Graph:
     Before: LabelCrossEntropy(x W, y).
     After:  Concat(LabelCrossEntropy(x[0:n] W, y[0:n]), LabelCrossEntropy(x[n:2n] W, y[n:2n]), ...).
 
-    Where the head is frozen the classes are taken part by part, too, and it is read once (`loss_by_classes`).
+    Where the head is frozen the classes are taken part by part, too, and it is read once (`loss_by_classes`). Targets
+    that are the softmax of other logits are made a few rows at a time, too.
 
     Between x and the logits may be biases, scales and adapters. The cotangent of each part needs no other part, so a
     step takes them one after the other, forward and backward.
     """
-    makers = graph.producers()
+    makers, by_classes = graph.producers(), ByClasses(graph)
 
     def in_parts(b: Rewriter, node: Node) -> Value | None:
         if not isinstance(node.op, ops.LabelCrossEntropy | ops.SoftmaxCrossEntropy):
@@ -31,19 +32,30 @@ def loss_in_parts(graph: Graph) -> Graph:
         logits, targets = node.inputs
         if logits.type.nbytes <= MOST:
             return None
-        if (by_classes := loss_by_classes(b, node, graph, makers)) is not None:
-            return by_classes
+        if (loss := by_classes.loss(b, node)) is not None:
+            return loss
         if not _goes_row_by_row(logits, logits, makers):
             return None
         rows, losses = logits.type.size // logits.shape[-1], []
         size = max(rows * MOST // logits.type.nbytes, FEWEST_ROWS)
-        flat = b.reshape(targets, (rows, *targets.shape[logits.type.rank - 1 :]))
+        targets_of = _targets(b, targets, logits, rows, makers)
         for begin in range(0, rows, size):
             part = slice(begin, min(begin + size, rows))
-            losses.append(b(node.op, _rows_of(b, logits, rows, part, makers), _cut(b, flat, part)))
+            losses.append(b(node.op, _rows_of(b, logits, rows, part, makers), targets_of(part)))
         return b.reshape(b(ops.Concat(0), *losses), node.output.shape)
 
     return rewrite(graph, in_parts)
+
+
+def _targets(
+    b: Rewriter, targets: Value, logits: Value, rows: int, makers: Mapping[Value, Node]
+) -> Callable[[slice], Value]:
+    """Return what gives the targets of some rows."""
+    made = makers.get(targets)
+    if made is not None and isinstance(made.op, ops.Softmax) and _goes_row_by_row(made.inputs[0], logits, makers):
+        return lambda part: b(made.op, _rows_of(b, made.inputs[0], rows, part, makers))
+    flat = b.reshape(targets, (rows, *targets.shape[logits.type.rank - 1 :]))
+    return lambda part: _cut(b, flat, part)
 
 
 def _goes_row_by_row(value: Value, logits: Value, makers: Mapping[Value, Node]) -> bool:

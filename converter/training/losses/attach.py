@@ -10,6 +10,7 @@ from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Val
 from converter.program.manifest import MASK, TARGET
 from converter.support.errors import UnsupportedError, UsageError
 from converter.support.notes import Note
+from converter.training.losses.base import with_penalty
 from converter.training.losses.links import FoldedLink, Link, folded_link
 from converter.training.losses.loss import JointLoss, Loss, Penalty, Term
 from converter.training.losses.row_losses import MASKED, bounded, masked_mean, mean_rows
@@ -57,6 +58,8 @@ def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[LossPart]]
             values = term.loss.per_example(b, reads, y)
             if folded is not None and _are_masked(graph, folded.node.inputs[0]):
                 values = bounded(b, values)
+            if term.loss.keep_base:
+                values = with_penalty(b, term.loss, values, reads[0], y[0])
             mask = _mask(b, graph, term, y[:1], values)
             parts.append(LossPart(term, y, reads, _mean_rows(b, values, mask), mask))
     return b.graph, parts

@@ -62,6 +62,8 @@ class Loss:
         counts: whether right answers are counted, where there is a link.
         labels: the labels or numbers that it takes for its targets.
         note: what its author may not expect of it; empty for nothing.
+        keep_base: what is added to it is so many times how far the model's probabilities are from those of the model as
+            it was built (`base.py`), where there is a link.
         in_parts: the loss where a step takes a batch in parts, which cannot leave out what `places` does; None: this.
     """
 
@@ -81,6 +83,7 @@ class Loss:
     counts: bool = True
     labels: Labels = lambda outputs: {}
     note: str = ""
+    keep_base: float = 0.0
     in_parts: Loss | None = None
 
     @property

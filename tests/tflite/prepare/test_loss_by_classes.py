@@ -94,3 +94,37 @@ def test_a_head_of_more_than_constants_is_left_to_the_rows(monkeypatch: pytest.M
     graph, _ = graph_of(trained, False)
     made = [n.output.shape for n in loss_in_parts(graph).nodes if isinstance(n.op, ops.CastMatMul)]
     assert {shape[-1] for shape in made} == {CLASSES}
+
+
+@pytest.mark.parametrize("head", [plain, turned, int4, biased_int8, one_scale], ids=lambda head: head.__name__)
+def test_the_softmax_of_other_logits_by_the_same_head_is_too(head: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a base's, beside a loss of labels: the classes are met once for each of the two."""
+    monkeypatch.setattr(module, "FEWEST_CLASSES", 1)
+    monkeypatch.setattr(module, "OF_MATRIX", 32 * WIDTH)
+    monkeypatch.setattr(rows, "MOST", 0)
+    rng, b = np.random.default_rng(1), Builder()
+    x, z = (b.input(name, TensorType((ROWS, TOKENS, WIDTH))) for name in "xz")
+    logits, others = twice(b, head, x, z)
+    p = b(ops.Softmax(), others)
+    apart = b(ops.Sub(), b(ops.SoftmaxCrossEntropy(), logits, p), b(ops.SoftmaxCrossEntropy(), others, p))
+    labelled = b(ops.LabelCrossEntropy(), logits, b.input("y", TensorType((ROWS, TOKENS), INT32)))
+    losses = b(ops.Add(), labelled, b(ops.Mul(), apart, 0.3))
+    b.graph.outputs = {"loss": b(ops.Sum((0, 1)), losses), "losses": losses}
+    parts = loss_in_parts(b.graph)
+    made = [n.output for n in parts.nodes if isinstance(n.op, ops.CastMatMul) and n.op.adj_y]
+    assert [v.shape[-1] for v in made] == 2 * PARTS[32]
+    feed = {name: 2 * rng.standard_normal((ROWS, TOKENS, WIDTH)).astype(np.float32) for name in "xz"}
+    feed["y"] = rng.integers(-1, CLASSES, (ROWS, TOKENS)).astype(np.int32)
+    expected, found = values(b.graph, x, feed), values(parts, x, feed)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=2e-5, err_msg=name)
+
+
+def twice(b: Builder, head: Any, x: Value, z: Value) -> tuple[Value, Value]:
+    """Two rows behind one head: its constants are the same, which small ones alone are by themselves."""
+    logits = head(b, x)
+    made = list(b.graph.nodes)
+    bound = {x: z}
+    for node in made:
+        bound[node.output] = b(node.op, *(bound.get(v, v) for v in node.inputs))
+    return logits, bound[logits]

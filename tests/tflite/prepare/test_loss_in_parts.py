@@ -19,7 +19,7 @@ ROWS, TOKENS, WIDTH, CLASSES = 2, 5, 3, 7
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 3 * CLASSES * 4)
     monkeypatch.setattr(module, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(module, "loss_by_classes", lambda *_: None)
+    monkeypatch.setattr(module.ByClasses, "loss", lambda *_: None)
 
 
 def constant(b: Builder, *shape: int) -> Value:
@@ -52,26 +52,34 @@ def not_by_rows(b: Builder, x: Value) -> Value:
     return b(ops.CumSum(1), matrix(b, x))
 
 
-def graph_of(head: Any, labelled: bool) -> tuple[Graph, Value]:
-    """The mean loss, and its gradient by x."""
+def graph_of(head: Any, targets: str) -> tuple[Graph, Value]:
+    """The mean loss, and its gradient by x; targets are labels, shares of the classes, or logits of other rows."""
     b = Builder()
     x = b.input("x", TensorType((ROWS, TOKENS, WIDTH)))
-    targets = TensorType((ROWS, TOKENS), INT32) if labelled else TensorType((ROWS, TOKENS, CLASSES))
-    kind = ops.LabelCrossEntropy() if labelled else ops.SoftmaxCrossEntropy()
-    losses = b(kind, head(b, x), b.input("y", targets))
+    if targets == "labels":
+        losses = b(ops.LabelCrossEntropy(), head(b, x), b.input("y", TensorType((ROWS, TOKENS), INT32)))
+    elif targets == "shares":
+        y = b.input("y", TensorType((ROWS, TOKENS, CLASSES)))
+        losses = b(ops.SoftmaxCrossEntropy(), head(b, x), y)
+    else:
+        other = head(b, b.input("y", TensorType((ROWS, TOKENS, WIDTH))))
+        losses = b(ops.SoftmaxCrossEntropy(), head(b, x), b(ops.Softmax(), other))
     b.graph.outputs = {"loss": b(ops.Mean((0, 1)), losses), "losses": losses}
     return b.graph, x
 
 
-@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("targets", ["labels", "shares", "logits"])
 @pytest.mark.parametrize("head", [matrix, turned, adapted, int4, not_by_rows], ids=lambda head: head.__name__)
-def test_values_and_gradients_are_the_same(head: Any, labelled: bool) -> None:
+def test_values_and_gradients_are_the_same(head: Any, targets: str) -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(-1, CLASSES, (ROWS, TOKENS)).astype(np.int32)
-    y = labels if labelled else np.eye(CLASSES, dtype=np.float32)[labels]
+    y: Any = labels
+    if targets != "labels":
+        shares, rows = np.eye(CLASSES, dtype=np.float32)[labels], rng.standard_normal((ROWS, TOKENS, WIDTH))
+        y = shares if targets == "shares" else rows.astype(np.float32)
     feed = {"x": rng.standard_normal((ROWS, TOKENS, WIDTH)).astype(np.float32), "y": y}
     found = []
-    graph, x = graph_of(head, labelled)
+    graph, x = graph_of(head, targets)
     for form in (graph, loss_in_parts(graph)):
         backward, gradients = differentiate(form, form.outputs["loss"], [x])
         backward.outputs |= {"dx": gradients[x]}
@@ -86,5 +94,5 @@ def test_values_and_gradients_are_the_same(head: Any, labelled: bool) -> None:
 
 def test_few_classes_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", ROWS * TOKENS * CLASSES * 4)
-    graph, _ = graph_of(matrix, True)
+    graph, _ = graph_of(matrix, "labels")
     assert [node.op for node in loss_in_parts(graph).nodes] == [node.op for node in graph.nodes]

@@ -87,6 +87,9 @@ data class StateTensor(
  * @property runningRate the rate that runs in the program, where one does.
  * @property choices the weights of which chosen channels train.
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so. A power of two.
+ * @property keepBase weight of a penalty for leaving the base: what the step minimizes, and gives as `loss`, is the
+ *   loss + this times the divergence of the model's probabilities from those of the model as it was built; `evaluate`
+ *   gives the loss alone.
  * @property certificates on which engines the step was run, the last time of each.
  * @property targetLabels what the loss takes for each target, by its name; where nothing is said, any numbers.
  * @property poles operations of the step whose value or slope may be infinite though all that they take is finite,
@@ -117,6 +120,7 @@ data class Manifest(
     @SerialName("running_rate") val runningRate: RunningRate? = null,
     val choices: List<ChosenChannels> = emptyList(),
     @SerialName("loss_scale") val lossScale: Double = 1.0,
+    @SerialName("keep_base") val keepBase: Double = 0.0,
     val certificates: List<Certificate> = emptyList(),
     @SerialName("target_labels") val targetLabels: Map<String, TargetLabels> = emptyMap(),
     val poles: List<String> = emptyList(),

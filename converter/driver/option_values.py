@@ -1,0 +1,39 @@
+"""Numbers that options may have, checked before anything else is known."""
+
+from __future__ import annotations
+
+from math import frexp, isfinite
+from typing import Any
+
+from converter.support.errors import UsageError
+
+#: Of `loss_scale`; it and its inverse are the smallest and largest.
+LEAST_SCALE = 2.0**-24
+#: The largest weight of a penalty: behind it nothing of a float32 loss would be left.
+LARGEST_WEIGHT = 1e6
+
+
+def check_loss_scale(scale: Any) -> None:
+    """Raise UsageError where it is no power of two from 2^-24 to 2^24."""
+    if not _is_number(scale) or scale <= 0:
+        raise UsageError(f"loss_scale must be a positive number, got {scale!r}", page="arguments")
+    if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+        raise UsageError(
+            f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
+            "nothing but the range of the gradients",
+            page="arguments",
+        )
+
+
+def check_keep_base(weight: Any) -> None:
+    """Raise UsageError where it is no weight of a penalty, from 0 on."""
+    if not _is_number(weight) or not 0 <= weight <= LARGEST_WEIGHT:
+        raise UsageError(
+            f"keep_base is the weight of a penalty beside the loss, a number from 0 (none) to {LARGEST_WEIGHT:g}, for "
+            f"example 0.1; it is {weight!r}",
+            page="arguments",
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

@@ -1,6 +1,7 @@
 """A language model learns the words of one person in the stock runtime, and is asked before and after.
 
-    scripts/demo --llm [--glossary FILE] [--model FILE.gguf] [--json FILE] [--out DIR]
+    scripts/demo --llm [--glossary FILE] [--model FILE.gguf] [--keep-base WEIGHT] [--no-rehearse] [--json FILE]
+                       [--out DIR]
 
 Qwen2.5-Coder-0.5B-Instruct, fetched as scripts/pretrained does, is built with its weights in four bits and LoRA of rank
 8 on the later half of its layers. A few entries of a private glossary are taught to it as by `pocketune learn`, answers
@@ -55,6 +56,10 @@ def main() -> None:
     parser.add_argument("--glossary", type=existing, metavar="FILE", help="lines of your own, WORD: MEANING")
     parser.add_argument("--model", type=existing, metavar="FILE.gguf", default=MODEL, help="another model")
     parser.add_argument("--length", type=int, default=LENGTH, help="tokens of a row")
+    parser.add_argument("--keep-base", type=float, default=0.0, metavar="WEIGHT", help="a penalty for unlike answers")
+    parser.add_argument(
+        "--no-rehearse", action="store_true", help="without the model's own answers between the lessons"
+    )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write the answers to a file too")
     parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "out" / "demo-llm", help="where the files go")
     given = parser.parse_args()
@@ -72,6 +77,8 @@ def main() -> None:
         epochs=EPOCHS,
         learning_rate=LEARNING_RATE,
         update=later_half(given.model),
+        rehearse=not given.no_rehearse,
+        keep_base=given.keep_base,
         asked=len(glossary),
         asks=CONTROLS,
     )

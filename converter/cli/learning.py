@@ -42,6 +42,9 @@ def learn(
     rehearse: Annotated[
         bool, typer.Option("--rehearse/--no-rehearse", help="Learn the model's own answers to general questions too.")
     ] = True,
+    keep_base: Annotated[
+        float, typer.Option(min=0, help="Weight of a penalty for answers unlike the base's own, for example 0.1.")
+    ] = 0.0,
     ask: Annotated[
         list[str] | None, typer.Option(help="A question to ask before and after, not taught. May be repeated.")
     ] = None,
@@ -69,6 +72,7 @@ def learn(
         update=update,
         frozen=frozen,
         rehearse=rehearse,
+        keep_base=keep_base,
         asks=tuple(ask or ()),
         every=every,
         seed=seed,

@@ -22,6 +22,7 @@ class Plan:
     update: str | Mapping[str, Any]
     frozen: str
     rehearse: bool
+    keep_base: float
     asked: int
     asks: tuple[str, ...]
     every: float

@@ -38,7 +38,7 @@ REHEARSED = (
     "What is the opposite of hot?",
 )
 #: What decides of a training besides its files.
-_DECIDES = ("epochs", "learning_rate", "update", "frozen", "rehearse", "asked", "asks", "seed")
+_DECIDES = ("epochs", "learning_rate", "update", "frozen", "rehearse", "keep_base", "asked", "asks", "seed")
 #: Tokens of a row without --length, at most: longer rows take much memory and are to be asked for.
 _MOST_TOKENS = 512
 #: Bytes of a file for each weight, about, and a little more.
@@ -59,6 +59,7 @@ def learn(
     update: str | Mapping[str, Any] = "lora-8:all-linear",
     frozen: str = "int4-blockwise",
     rehearse: bool = True,
+    keep_base: float = 0.0,
     asked: int = 3,
     asks: Sequence[str] = (),
     every: float = 120.0,
@@ -81,6 +82,7 @@ def learn(
         update: which weights have adapters: a name of a scheme, or rules of `LoRA`.
         frozen: what the others are stored as.
         rehearse: whether the model's own answers to a few general questions are learned between the examples.
+        keep_base: weight of a penalty for answers unlike the base's own, as of `pocketune.build`; 0: none.
         asked: how many of the held-out questions are answered before and after.
         asks: other questions that are answered before and after and not taught: what it knew should stay.
         every: seconds between checkpoints.
@@ -103,6 +105,7 @@ def learn(
         update=update,
         frozen=frozen,
         rehearse=rehearse,
+        keep_base=keep_base,
         asked=asked,
         asks=tuple(asks),
         every=every,
@@ -236,6 +239,7 @@ def _build(plan: Plan, model: Any, work: Work, say: Callable[[str], None]) -> No
         frozen=plan.frozen,
         blocks="on",
         optimizer="adam",
+        keep_base=plan.keep_base,
         signatures=("train", "evaluate", "generate"),
         check=False,
     )

@@ -113,13 +113,27 @@ def test_what_is_wrong_is_said_before_anything_is_built(tmp_path: Path) -> None:
 def test_the_command_says_what_was_learned(run: Run, tmp_path: Path) -> None:  # noqa: F811 (the fixture)
     prepare(tmp_path)
     (tmp_path / "mine.jsonl").write_text("\n".join([json.dumps(LINES[0]), json.dumps({"text": "fgh"})]))
-    options = ["--epochs", "1", "--update", "lora-2:q_proj", "--no-rehearse", "--ask", "xy", "--out", "mine.gguf"]
+    options = [
+        "--epochs",
+        "1",
+        "--update",
+        "lora-2:q_proj",
+        "--no-rehearse",
+        "--keep-base",
+        "0.5",
+        "--ask",
+        "xy",
+        "--out",
+        "mine.gguf",
+    ]
     done = run("learn", "net.gguf", "mine.jsonl", *options)
     assert done.code == 0, done.err
     assert "xy\n  not taught; " in done.out
     assert "perplexity of held-out answers" in done.out
     assert "wrote mine.gguf" in done.out
     assert "of 2, loss" in done.err
+    with TrainingSession(tmp_path / "mine.gguf.learning/personal.tflite") as session:
+        assert session.manifest.keep_base == 0.5
     assert gguf.GGUFReader(tmp_path / "mine.gguf").fields["adapter.type"].contents() == "lora"
 
 

@@ -104,8 +104,8 @@ _HOMES = {
     "masked": "jax_frontend.masked",
     "random_key": "jax_frontend.random_key",
 }
-#: Modules of the package; `import pocketune` alone loads neither.
-_MODULES = ("losses", "runtime")
+#: Modules of the package; `import pocketune` alone loads none.
+_MODULES = ("federated", "losses", "runtime")
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,7 @@ from converter.cli.exporting import export
 from converter.cli.exporting_c import export_c
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
+from converter.cli.federating import app as federated
 from converter.cli.importing import import_state
 from converter.cli.inspection import read_contents, read_survey
 from converter.cli.learning import learn
@@ -68,6 +69,7 @@ app = typer.Typer(
 app.command()(certify)
 app.command()(engines)
 app.command("explain")(explain_page)
+app.add_typer(federated, name="federated")
 
 
 def _version(asked: bool) -> None:

@@ -12,9 +12,9 @@ from converter.cli import completion
 from converter.cli.as_json import print_json
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, Json, ProgramPath, Quiet, Wide
-from converter.cli.samples import read_samples
 from converter.cli.tables import Results
 from converter.program.manifest import Certificate
+from converter.program.samples import read_samples
 from converter.support.errors import NumericError
 
 #: Seconds that an engine may take for a program; one of the web runs both of its parts in them.

@@ -10,8 +10,8 @@ import typer
 
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, ProgramPath, Quiet
-from converter.cli.samples import read_samples
 from converter.cli.tables import Results
+from converter.program.samples import read_samples
 from converter.support.words import size
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from converter.cli.recipe import Recipe, is_by_output, is_path, read_recipe, read_table
 from converter.cli.references import APPLICATION, call, find, is_reference
-from converter.cli.samples import read_samples
 from converter.driver.options import Options
 from converter.ir import FLOAT32, INT32, TensorType
+from converter.program.samples import read_samples
 from converter.support.errors import UsageError, nearest
 from converter.support.extras import bringing, how_to_install, require
 from converter.support.files import check_place

@@ -25,8 +25,8 @@ from converter.cli.options import (
 )
 from converter.cli.recipe_text import recipe_text
 from converter.cli.resolve import BuildJob, job_of
-from converter.cli.samples import read_samples
 from converter.cli.tables import Results
+from converter.program.samples import read_samples
 from converter.support.errors import UsageError
 from converter.support.extras import require
 from converter.support.files import write_atomically

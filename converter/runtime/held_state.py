@@ -60,6 +60,24 @@ class HeldState:
         with self._lock:
             return self._open().memory.read()
 
+    def set_state(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Puts tensors in the place of the whole state.
+
+        Args:
+            tensors: as `state` gives them.
+
+        Raises:
+            UsageError: they are not those of this program, or not finite. The session stays as it was.
+        """
+        with self._lock:
+            running = self._open()
+            check_tensors(self.manifest, tensors, "the state")
+            for name, array in tensors.items():
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    raise UsageError(f"the state: {name} holds NaN or infinity", page="sessions")
+            running.take(tensors)
+            self._rate_watch.forget()
+
     def save(self, path: str | os.PathLike) -> int:
         """Writes the state to a file, whole or not at all; the one before stays as `<path>.previous`.
 

@@ -20,6 +20,7 @@ EXTRAS = {
     "safetensors": ("safetensors",),
     "search": ("jax", "optax", "cloudpickle", "scipy"),
     "ray": ("jax", "optax", "cloudpickle", "scipy", "ray"),
+    "federated": ("flwr",),
     "hexagon": ("onnx", "onnxruntime"),
     "micro": ("tflite_micro",),
 }

@@ -1,4 +1,4 @@
-"""Calibration samples from a file that is not trusted."""
+"""Rows from an .npz file that is not trusted."""
 
 from __future__ import annotations
 

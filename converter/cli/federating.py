@@ -1,0 +1,104 @@
+"""The commands of federated training: `federated client` and `federated server`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from converter.cli.narration import Narrator
+from converter.cli.options import Debug, ProgramPath, Quiet
+from converter.cli.tables import Results
+from converter.federated import Bounds, Exchange, client_app, read_rows, serve
+from converter.federated.project import Project, StrategyName
+from converter.program.file import read_program
+from converter.support.words import counted, size
+
+app = typer.Typer(no_args_is_help=True, help="Train one model on many devices, with Flower: a client, and a server.")
+
+
+@app.command()
+def client(
+    program: ProgramPath,
+    data: Annotated[
+        Path, typer.Option(metavar="ROWS.npz", help="The rows of this client: x, y and, where it has one, weight.")
+    ],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the SuperLink.")],
+    held_out: Annotated[
+        Path | None, typer.Option(metavar="ROWS.npz", help="Rows to evaluate on. None: those of --data.")
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS, as on this machine itself.")] = False,
+    root_certificates: Annotated[
+        Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="KEY.pem", help="A P-384 key that the server knows. None: a new one.")
+    ] = None,
+    max_epochs: Annotated[int, typer.Option(min=1, help="More in a round are refused.")] = Bounds.epochs,
+    max_steps: Annotated[int, typer.Option(min=1, help="More in a round are refused.")] = Bounds.steps,
+    max_rate: Annotated[float, typer.Option(min=0, help="A larger learning rate is refused.")] = Bounds.learning_rate,
+    max_norm: Annotated[
+        float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")
+    ] = None,
+    poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two questions for work.")] = 3.0,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a server that does not answer.")] = 300.0,
+    idle: Annotated[float | None, typer.Option(min=0, help="Ends after so many seconds without work.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Processor cores that a step may use.")] = 1,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Take part in federated training: train PROGRAM on this machine's rows whenever a Flower server asks.
+
+    Rows never leave this machine, and code of the server is never run: what leaves are the trained tensors.
+    """
+    narrator = Narrator(quiet)
+    bounds = Bounds(max_epochs, max_steps, max_rate, norm=max_norm)
+    rows = read_rows(data)
+    judged = None if held_out is None else read_rows(held_out)
+    exchange = Exchange(read_program(program), max_norm)
+    narrator.say(
+        f"what leaves this machine in a round: {counted(len(exchange.trained), 'array')}, {size(exchange.nbytes())}"
+    )
+    done = serve(
+        client_app(program, rows, judged, bounds, threads),
+        superlink,
+        exchange.nbytes(slots=True),
+        insecure=insecure,
+        certificates=root_certificates,
+        key=key,
+        poll=poll,
+        patience=patience,
+        idle=idle,
+        say=narrator.say,
+    )
+    Results().line(f"{counted(done.messages, 'message')} answered, {size(done.nbytes)} left this machine")
+
+
+@app.command()
+def server(
+    program: ProgramPath,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The project to write.")],
+    strategy: Annotated[StrategyName, typer.Option(help="Of Flower.")] = "fedavg",
+    rounds: Annotated[int, typer.Option(min=1, help="How many.")] = 10,
+    clients: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="An .npz for each client of a simulation.")
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(metavar="ROWS.npz", help="Rows that the server evaluates on after each round.")
+    ] = None,
+    min_nodes: Annotated[int, typer.Option(min=1, help="Clients that a round waits for.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Of a client in a round.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(min=0, help="Of a client. None: the program's own.")] = None,
+    proximal_mu: Annotated[float, typer.Option(min=0, help="Of fedprox.")] = Project.proximal_mu,
+    server_rate: Annotated[float, typer.Option(min=0, help="Of fedadam.")] = Project.server_rate,
+    debug: Debug = False,
+) -> None:
+    """Write a Flower project that trains PROGRAM on many clients: `flwr run` starts it."""
+    project = Project(
+        program, strategy, rounds, min_nodes, epochs, learning_rate, proximal_mu, server_rate, held_out, clients
+    )
+    exchange = project.write(out)
+    results = Results()
+    results.line(f"wrote {out}; {out / 'README.md'} says how to run it")
+    results.line(f"a round sends {size(exchange.nbytes())} to each client and as much back")

@@ -1,0 +1,40 @@
+"""Federated training of a program on unmodified Flower: clients that train on their own rows, and the server's part."""
+
+from __future__ import annotations
+
+from converter.federated.app import client_app
+from converter.federated.arrays import Exchange, RefusedRound, identity_of
+from converter.federated.coordinator import Coordinator
+from converter.federated.node import Served, serve
+from converter.federated.participant import Participant
+from converter.federated.plan import Bounds, Plan
+from converter.federated.project import Project
+from converter.federated.rows import read_rows
+from converter.program.file import Readable, read_program
+
+__all__ = [
+    "Bounds",
+    "Coordinator",
+    "Exchange",
+    "Participant",
+    "Plan",
+    "Project",
+    "RefusedRound",
+    "Served",
+    "client_app",
+    "identity",
+    "read_rows",
+    "serve",
+]
+
+
+def identity(program: Readable) -> str:
+    """Return what a server's config names as `program`: the same for all builds of a model that may be averaged.
+
+    Args:
+        program: the `.tflite`, or its bytes.
+
+    Raises:
+        UsageError: it is none, or cannot be trained by several.
+    """
+    return identity_of(read_program(program).manifest)

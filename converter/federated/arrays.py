@@ -1,0 +1,194 @@
+"""Arrays of a round: the trained tensors of a program by their model names, and checks of those that a server sends.
+
+Nothing here is Flower's: a client in another language checks the same, in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+
+from converter.ir.view import View
+from converter.program.file import ProgramFile
+from converter.program.manifest import LOSS_OF_STEP, Manifest, StateTensor
+from converter.support.errors import UsageError, nearest
+from converter.support.words import counted
+
+#: Where the owner sets no bound: so many times the norm of what was built, and as much for each number (see `check`).
+_NORMS, _EACH = 10.0, 10.0
+
+
+class RefusedRound(UsageError):
+    """What the server asks is not done: its arrays or its plan are not what this program, or its owner, takes."""
+
+    page = "federated"
+
+
+@dataclass(frozen=True)
+class Travelling:
+    """A state tensor as it travels.
+
+    Attributes:
+        tensor: its name in the program.
+        name: that of the parameter or slot in the model.
+        shape: in the model's layout; of a weight that trains in part, of the part, flat where that is no box.
+        stored: its shape in the program.
+        order: where each element of what travels is stored: int64 [elements].
+    """
+
+    tensor: str
+    name: str
+    shape: tuple[int, ...]
+    stored: tuple[int, ...]
+    order: np.ndarray
+
+    @staticmethod
+    def of(spec: StateTensor) -> Travelling:
+        """Return how a state tensor travels."""
+        whole = spec.shape if spec.model is None else spec.model.shape
+        view = View() if spec.model is None else View.from_json(list(spec.model.view))
+        places = view.places(whole)
+        box = tuple(len(np.unique(axis)) for axis in np.unravel_index(places, whole)) if whole else ()
+        shape = box if prod(box) == len(places) else (len(places),)
+        return Travelling(spec.tensor, spec.name, shape, spec.shape, np.argsort(places, kind="stable"))
+
+    def sent(self, stored: np.ndarray) -> np.ndarray:
+        """Return a stored tensor as it travels: a copy in the model's layout."""
+        return stored.reshape(-1)[self.order].reshape(self.shape)
+
+    def taken(self, array: np.ndarray) -> np.ndarray:
+        """Inverse of `sent`."""
+        stored = np.empty(prod(self.stored), array.dtype)
+        stored[self.order] = array.reshape(-1)
+        return stored.reshape(self.stored)
+
+
+class Exchange:
+    """What of a program's state travels.
+
+    Attributes:
+        identity: what the programs of all clients have in common, see `identity_of`.
+        trained: the trained tensors and statistics, by the model's names.
+        slots: those of the optimizer, which stay at home unless the server sends them.
+        norm: the largest L2 norm of all trained arrays together that is taken.
+    """
+
+    def __init__(self, program: ProgramFile, norm: float | None = None) -> None:
+        """Reads what travels from a program.
+
+        Args:
+            program: any of `pocketune.build`.
+            norm: the owner's bound. None: ten times that of what was built, and ten times the root of the number of
+                numbers.
+
+        Raises:
+            UsageError: its trained channels are chosen on the device, so that no two mean the same, or an older
+                Pocketune built it.
+        """
+        manifest = program.manifest
+        self.identity = identity_of(manifest)
+        kept = [t for t in manifest.state_tensors if t.dtype == "float32" and t.tensor != LOSS_OF_STEP]
+        self.trained = {t.name: Travelling.of(t) for t in kept if not t.slot}
+        self.slots = {t.name: Travelling.of(t) for t in kept if t.slot}
+        built = [program.initial(t) for t in kept if not t.slot]
+        numbers = sum(array.size for array in built)
+        self.norm = _NORMS * _norm(built) + _EACH * sqrt(numbers) if norm is None else norm
+
+    def sent(self, state: Mapping[str, np.ndarray], slots: bool = False) -> dict[str, np.ndarray]:
+        """Return the arrays that leave the device: float32 in the model's layout, by the model's names.
+
+        Args:
+            state: tensors as the program stores them.
+            slots: with the optimizer's.
+        """
+        return {name: one.sent(state[one.tensor]) for name, one in self._travelling(slots).items()}
+
+    def taken(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return checked arrays as the program stores them, by its tensors.
+
+        Raises:
+            RefusedRound: one is missing, too many, of another shape or dtype, or not finite, or all are too large.
+        """
+        expected = self._travelling(self.asks_slots(arrays))
+        for name in arrays:
+            if name not in expected:
+                raise RefusedRound(
+                    f"the server sent {name!r}, which this program does not train.{nearest(name, expected)}"
+                )
+        if missing := [name for name in expected if name not in arrays]:
+            raise RefusedRound(f"the server did not send {_few(missing)}")
+        for name, one in expected.items():
+            _check(name, one, arrays[name])
+        rounded = {name: array.astype(np.float32) for name, array in arrays.items()}
+        size = _norm(rounded[name] for name in self.trained)
+        if not size <= self.norm:
+            raise RefusedRound(
+                f"the arrays of the server have a norm of {size:.3g}, and {self.norm:.3g} is allowed here"
+            )
+        return {one.tensor: one.taken(rounded[name]) for name, one in expected.items()}
+
+    def asks_slots(self, arrays: Iterable[str]) -> bool:
+        """Return whether what a server sent has the optimizer's slots, which it then gets back."""
+        return any(name in self.slots for name in arrays)
+
+    def nbytes(self, slots: bool = False) -> int:
+        """Return how many bytes of numbers travel in one direction."""
+        return 4 * sum(prod(one.shape) for one in self._travelling(slots).values())
+
+    def _travelling(self, slots: bool) -> dict[str, Travelling]:
+        return self.trained | (self.slots if slots else {})
+
+
+def identity_of(manifest: Manifest) -> str:
+    """Return what programs have in common whose trained tensors may be averaged: 64 hexadecimal digits.
+
+    It is the sha256 of lines of UTF-8: what the model computes and its update (`Identity`), the digests of what is
+    frozen, and name and shape of each trained tensor. Target, batch size, signatures and rates have no part in it.
+
+    Raises:
+        UsageError: there is no such thing.
+    """
+    if manifest.choices:
+        raise UsageError(
+            f"{manifest.name} trains channels that each device chooses: those of two devices are not the same, so they "
+            "cannot be averaged. Build with update='sparse' or a cut by rules",
+            page="federated",
+        )
+    identity = manifest.identity
+    if identity is None:
+        raise UsageError(
+            f"{manifest.name} does not say what it is: an older Pocketune built it. Build it anew", page="federated"
+        )
+    trained = [t for t in manifest.state_tensors if not t.slot and t.tensor != LOSS_OF_STEP]
+    lines = [
+        f"pocketune-federated/{identity.version}",
+        *(identity.forward, identity.update, identity.int8),
+        *(weight.digest for weight in identity.frozen),
+        *sorted(
+            f"{t.name} {t.dtype} {'x'.join(map(str, t.shape if t.model is None else t.model.shape))}" for t in trained
+        ),
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _check(name: str, one: Travelling, array: np.ndarray) -> None:
+    if array.dtype not in (np.float32, np.float64):  # a strategy that adds noise gives float64
+        raise RefusedRound(f"{name} came as {array.dtype}, and is float32")
+    if array.shape != one.shape:
+        raise RefusedRound(f"{name} came as {list(array.shape)}, and is {list(one.shape)}")
+    if not (np.abs(array) <= np.finfo(np.float32).max).all():
+        raise RefusedRound(f"{name} came with NaN or infinity")
+
+
+def _norm(arrays: Iterable[np.ndarray]) -> float:
+    """Return the L2 norm of all numbers together, added up in float64."""
+    return sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
+
+
+def _few(names: list[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other array')}"

@@ -1,0 +1,211 @@
+"""A client at work: waits for rounds of a SuperLink, and takes part in them with a `ClientApp` of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from converter.federated.arrays import RefusedRound
+from converter.support.errors import UsageError
+from converter.support.extras import require
+from converter.support.words import size
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+
+    from converter.federated.wire import Fleet
+
+#: Bytes of a message beside its arrays, and what the arrays may have in it.
+_BESIDE, _TIMES = 1 << 20, 4
+
+
+@dataclass
+class Served:
+    """What a client did.
+
+    Attributes:
+        messages: that it answered with numbers.
+        errors: why it answered others with an error, or not at all.
+        nbytes: of objects that left this machine.
+    """
+
+    messages: int = 0
+    errors: list[str] = field(default_factory=list)
+    nbytes: int = 0
+
+
+def serve(
+    app: ClientApp,
+    superlink: str,
+    arrays: int,
+    *,
+    insecure: bool = False,
+    certificates: str | Path | None = None,
+    key: str | Path | None = None,
+    poll: float = 3.0,
+    patience: float = 300.0,
+    idle: float | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Served:
+    """Takes part in the rounds of a SuperLink until the person, or `idle`, ends it.
+
+    The server's Python app is never fetched: what runs is `app`, whatever the server sends.
+
+    Args:
+        app: of `client_app`.
+        superlink: HOST:PORT.
+        arrays: bytes of numbers of a message (`Exchange.nbytes`, slots with them); one of more than four times that and
+            1 MiB is refused before it is read.
+        insecure: without TLS; on this machine itself that is so unless `certificates` are given.
+        certificates: PEM file of the authorities to trust; None: those of the system.
+        key: PEM file of a P-384 key that the server's operator has registered. None: a new one, which the client
+            registers itself, and takes back at the end.
+        poll: seconds between two questions whether there is work.
+        patience: seconds to wait for a server that does not answer.
+        idle: it ends after so many seconds without work. None: it waits.
+        say: is told of each round in a sentence.
+
+    Raises:
+        UsageError: Flower is not installed, or the address or a file is none.
+        LostServer: there is no server, or it does not take this client.
+    """
+    require("federated", "a federated client")
+    from converter.federated.wire import Fleet
+
+    _check_address(superlink)
+    plain = insecure or (certificates is None and is_here(superlink))
+    trusted = None if certificates is None else _read(certificates, "certificates")
+    fleet = Fleet(superlink, plain, trusted, _keys(key), patience, _BESIDE + _TIMES * arrays)
+    fleet.join(register=key is None)
+    say(f"joined {superlink}{' without TLS' * plain}, waiting for rounds")
+    gone = threading.Event()
+    beats = threading.Thread(target=_beat, args=(fleet, gone), daemon=True)
+    beats.start()
+    try:
+        return _rounds(_Client(app, fleet, say), fleet, key is None, poll, idle)
+    finally:
+        gone.set()
+        fleet.leave(unregister=key is None)
+
+
+def _rounds(client: _Client, fleet: Fleet, register: bool, poll: float, idle: float | None) -> Served:
+    from converter.federated.wire import EndedRound
+
+    last = time.monotonic()
+    while idle is None or time.monotonic() - last < idle:
+        try:
+            message = fleet.pull()
+        except EndedRound as error:  # a server that began anew does not know this node
+            client.note(str(error))
+            fleet.join(register)
+            message = None
+        except RefusedRound as error:
+            client.note(str(error))
+            message = None
+        if message is None:
+            time.sleep(poll * random.uniform(0.8, 1.2))
+            continue
+        client.answer(message)
+        last = time.monotonic()
+    return client.served
+
+
+class _Client:
+    """Answers messages, each run's with its own context."""
+
+    def __init__(self, app: ClientApp, fleet: Fleet, say: Callable[[str], None]) -> None:
+        self._app, self._fleet, self._say = app, fleet, say
+        self._contexts: dict[int, Context] = {}
+        self.served = Served()
+
+    def answer(self, message: Message) -> None:
+        """Does what a message asks, and sends the answer."""
+        begun = time.monotonic()
+        reply = self._reply(message)
+        try:
+            sent = self._fleet.reply(reply, time.monotonic() - begun)
+        except RefusedRound as error:
+            self.note(str(error))
+            return
+        self.served.nbytes += sent
+        if reply.has_error():
+            self.note(f"answered with an error: {reply.error.reason}")
+        else:
+            self.served.messages += 1
+            self._say(f"{_said(message, reply)}; {size(sent)} left this machine")
+
+    def note(self, reason: str) -> None:
+        """Keeps why a round came to nothing."""
+        self.served.errors.append(reason)
+        self._say(reason)
+
+    def _reply(self, message: Message) -> Message:
+        from flwr.app import Context, Error, Message, RecordDict
+
+        run, node = message.metadata.run_id, message.metadata.dst_node_id
+        known = self._contexts.setdefault(run, Context(run, node, {}, RecordDict(), {}, 0))
+        try:
+            return self._app(message, known)
+        except Exception as error:  # a kind of message that the app has not, a mod that fails
+            return Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
+
+
+def _said(message: Message, reply: Message) -> str:
+    """Return what was done in a round."""
+    figures: Mapping[str, Any] = next(iter(reply.content.metric_records.values()), {})
+    number = next((c["server-round"] for c in message.content.config_records.values() if "server-round" in c), None)
+    told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if not isinstance(value, list))
+    return (
+        f"{'' if number is None else f'round {number}: '}{message.metadata.message_type}{f', {told}' if told else ''}"
+    )
+
+
+def _beat(fleet: Fleet, gone: threading.Event) -> None:
+    from converter.federated.wire import BEAT
+
+    while not gone.wait(BEAT * random.uniform(0.6, 0.8)):
+        fleet.beat()
+
+
+def is_here(superlink: str) -> bool:
+    """Return whether an address is of this machine itself."""
+    host = superlink.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_address(superlink: str) -> None:
+    host, _, port = superlink.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"superlink must be HOST:PORT, got {superlink!r}", page="federated")
+
+
+def _keys(path: str | Path | None) -> tuple[Any, Any]:
+    """Return a P-384 key and its public half. Raises UsageError where a file has none."""
+    from flwr.supercore.primitives.asymmetric import bytes_to_private_key, generate_key_pairs
+
+    if path is None:
+        return generate_key_pairs()
+    try:
+        private = bytes_to_private_key(_read(path, "a key"))
+        if private.curve.name != "secp384r1":
+            raise ValueError(f"it is of {private.curve.name}")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: expected a P-384 private key as PEM: {error}", page="federated") from None
+    return private, private.public_key()
+
+
+def _read(path: str | Path, what: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {what} from {path}: {error.strerror or error}", page="federated") from None

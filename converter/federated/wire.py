@@ -1,0 +1,280 @@
+"""Flower's Fleet API as a client calls it: messages with their objects, in and out, over HTTP.
+
+The calls, their signatures and the form of objects are those of the package `flwr`; what is ours is what a client must
+not leave to a server: how large an answer may be, how deep its objects lie, how long to wait. Flower's own node also
+fetches the server's Python app and runs it; this one never does.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from flwr.app.message.message import remove_content_from_message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, node_pb2
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_id,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from converter.federated.arrays import RefusedRound
+from converter.support.errors import DeviceError
+
+if TYPE_CHECKING:
+    from flwr.app import Message
+
+#: Of a message: its records, their arrays, and the chunks of these lie below it.
+_DEPTH = 5
+#: Seconds from one try to the next, doubled each time, up to so many.
+_FIRST, _LONGEST = 1.0, 30.0
+#: A server's errors that pass.
+_BUSY = (502, 503, 504)
+#: Seconds between a node's signs of life: Flower takes it for gone after two.
+BEAT = 30.0
+
+
+class LostServer(DeviceError):
+    """The SuperLink does not answer, or refuses this client."""
+
+    page = "federated"
+
+
+class EndedRound(RefusedRound):
+    """The round is over at the server: it is left as it is."""
+
+
+class Fleet:
+    """One node at a SuperLink. Calls that find no server are tried again, for so long as the person waits."""
+
+    def __init__(
+        self,
+        address: str,
+        insecure: bool,
+        certificates: bytes | None,
+        keys: tuple[Any, Any],
+        patience: float,
+        most: int,
+    ) -> None:
+        """Makes the connection; nothing is called yet.
+
+        Args:
+            address: HOST:PORT.
+            insecure: without TLS.
+            certificates: PEM of the authorities to trust; None: those of the system.
+            keys: a P-384 key and its public half.
+            patience: seconds to wait for a server that does not answer.
+            most: bytes that all objects of a message may have together.
+        """
+        self._address, self._patience, self._most = address, patience, most
+        self._public = public_key_to_bytes(keys[1])
+        self._client = _Capped.from_server_address(address, insecure, certificates, [NodeAuthHttpInterceptor(*keys)])
+        self._client.most = most
+        self._node = node_pb2.Node()
+
+    def join(self, register: bool) -> None:
+        """Registers the key where it is new to the server, and says that the node is there.
+
+        Raises:
+            LostServer: there is none, or it does not take this key.
+        """
+        if register:
+            try:
+                self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=self._public))
+            except EndedRound as error:
+                raise LostServer(f"{self._address} does not register this client: {error}") from None
+        asked = fleet_pb2.ActivateNodeRequest(public_key=self._public, heartbeat_interval=BEAT)
+        try:
+            self._node = node_pb2.Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
+        except EndedRound as error:
+            raise LostServer(f"{self._address} does not know this client's key: {error}") from None
+
+    def beat(self) -> None:
+        """Says that the node is there, once; a server that does not answer is left to the next call."""
+        asked = heartbeat_pb2.SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT)
+        try:
+            self._client.SendNodeHeartbeat(asked)
+        except (httpx.HTTPError, ValueError):
+            return
+
+    def pull(self) -> Message | None:
+        """Return the next message with its content, or None where there is nothing to do.
+
+        Raises:
+            RefusedRound: its objects are too many, too deep, too large or not what their ids say.
+            EndedRound: the run is over, or the node is no longer known.
+            LostServer: there is none.
+        """
+        response = self._call(self._client.PullMessages, fleet_pb2.PullMessagesRequest(node=self._node))
+        if not response.messages_list:
+            return None
+        head, tree = response.messages_list[0], response.message_object_trees[0]
+        run = head.metadata.run_id
+        contents = {name: self._object(run, name) for name in dict.fromkeys(_ids(tree, self._most))}
+        confirmed = message_pb2.ConfirmMessageReceivedRequest(
+            node=self._node, run_id=run, message_object_id=tree.object_id
+        )
+        self._call(self._client.ConfirmMessageReceived, confirmed)
+        message = message_from_proto(head)
+        return _inflated(tree.object_id, contents, message)
+
+    def reply(self, message: Message, seconds: float) -> int:
+        """Send an answer; return how many bytes of objects the server had not yet.
+
+        Args:
+            message: with its content, or an error.
+            seconds: how long the work took.
+
+        Raises:
+            EndedRound: the run is over.
+            LostServer: there is none.
+        """
+        message.metadata.__dict__["_message_id"] = message.object_id
+        run = message.metadata.run_id
+        with no_object_id_recompute():
+            objects = get_all_nested_objects(message)
+            head = message_to_proto(remove_content_from_message(message))
+            pushed = fleet_pb2.PushMessagesRequest(node=self._node, messages_list=[head])
+            pushed.message_object_trees.append(get_object_tree(message))
+            pushed.clientapp_runtime_list.append(seconds)
+            response = self._call(self._client.PushMessages, pushed)
+            wanted, sent = set(response.objects_to_push), 0
+            for name, one in objects.items():
+                if name in wanted:
+                    content = one.deflate()
+                    self._push(run, name, content, response.session_id)
+                    sent += len(content)
+        return sent
+
+    def leave(self, unregister: bool) -> None:
+        """Says that the node goes; a server that does not answer finds out by itself."""
+        node = self._node.node_id
+        try:
+            self._client.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=node))
+            if unregister:
+                self._client.UnregisterNode(fleet_pb2.UnregisterNodeFleetRequest(node_id=node))
+        except (httpx.HTTPError, ValueError):
+            return
+
+    def _object(self, run: int, name: str) -> bytes:
+        asked = message_pb2.PullObjectRequest(node=self._node, run_id=run, object_id=name)
+        for wait in _waits(self._patience):
+            response = self._call(self._client.PullObject, asked)
+            if not response.object_found:
+                break
+            if response.object_available:
+                if get_object_id(response.object_content) != name:
+                    raise RefusedRound(f"object {name[:16]} of the server is not what its id says")
+                return response.object_content
+            time.sleep(wait)
+        raise EndedRound(f"object {name[:16]} of the server is not there")
+
+    def _push(self, run: int, name: str, content: bytes, session: str) -> None:
+        asked = message_pb2.PushObjectRequest(
+            node=self._node, run_id=run, object_id=name, object_content=content, session_id=session
+        )
+        if not self._call(self._client.PushObject, asked).stored:
+            raise EndedRound("the server does not take the answer: the session of its upload is over")
+
+    def _call(self, call: Callable[[Any], Any], request: Any) -> Any:
+        """Return what the server answers. Raises LostServer or EndedRound."""
+        reason = ""
+        for wait in _waits(self._patience):
+            try:
+                return call(request)
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code not in _BUSY:
+                    raise self._refused(error) from None
+                reason = f"HTTP {error.response.status_code}"
+            except httpx.TransportError as error:
+                reason = str(error) or type(error).__name__
+            except ValueError as error:
+                raise LostServer(f"{self._address} does not answer as a SuperLink does: {error}") from None
+            time.sleep(wait)
+        raise LostServer(f"no SuperLink answers at {self._address}, for {self._patience:g} seconds: {reason}")
+
+    def _refused(self, error: httpx.HTTPStatusError) -> Exception:
+        response = error.response
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            return LostServer(
+                f"{self._address} does not take this client's signature, at {response.headers.get('date', '?')} by its "
+                "clock: set that of this machine, and have the server's operator register the key"
+            )
+        return EndedRound(f"the server answers HTTP {response.status_code}: {response.text[:300]}")
+
+
+class _Capped(FleetHttpClient):
+    """The calls, with a bound on what an answer may hold; it is read no further than that."""
+
+    most = 0
+
+    def _send(self, context: Any, *, stream: bool = False) -> httpx.Response:
+        context.request.headers["accept-encoding"] = "identity"
+        response = super()._send(context, stream=True)
+        if response.is_error:
+            return response  # Flower bounds these itself
+        context.request.extensions["timeout"]["read"] = self._client.timeout.read
+        body = bytearray()
+        try:
+            for chunk in response.iter_raw():
+                body += chunk
+                if len(body) > self.most:
+                    raise RefusedRound(f"an answer of the server is larger than {self.most} bytes")
+        finally:
+            response.close()
+        return httpx.Response(
+            response.status_code, headers=_plain(response), content=bytes(body), request=context.request
+        )
+
+
+def _plain(response: httpx.Response) -> list[tuple[str, str]]:
+    """Return the headers of an answer that was read."""
+    return [
+        (key, value)
+        for key, value in response.headers.multi_items()
+        if key not in ("content-length", "transfer-encoding")
+    ]
+
+
+def _waits(patience: float) -> Iterator[float]:
+    """Yield how long to wait after each try, until so many seconds are over; the last try comes after the last wait."""
+    end, wait = time.monotonic() + patience, _FIRST
+    while (left := end - time.monotonic()) > 0:
+        yield min(wait * random.uniform(0.8, 1.2), left)
+        wait = min(2 * wait, _LONGEST)
+    yield 0.0
+
+
+def _ids(tree: Any, most: int) -> list[str]:
+    """Return the ids of a tree of objects. Raises RefusedRound where it is deeper or larger than any message."""
+    found, level, depth = [tree.object_id], list(tree.children), 1
+    while level:
+        depth += 1
+        found += [one.object_id for one in level]
+        if depth > _DEPTH or len(found) > most // 64:
+            raise RefusedRound(f"the server's message has {len(found)} objects, {depth} deep, or more")
+        level = [child for one in level for child in one.children]
+    return found
+
+
+def _inflated(name: str, contents: dict[str, bytes], head: Message) -> Message:
+    """Return a message of its objects."""
+    try:
+        for content in contents.values():
+            validate_object_content(content)
+        message = inflate_object_from_contents(name, contents)
+        message.metadata.__dict__["_message_id"] = name
+    except Exception as error:  # of bytes that are no objects Flower raises errors of many kinds
+        raise RefusedRound(f"the server's message cannot be read: {error}") from None
+    if (type(message), message.metadata.reply_to_message_id) != (type(head), head.metadata.reply_to_message_id):
+        raise RefusedRound("the server's message is not what its envelope says")
+    return message

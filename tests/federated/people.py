@@ -1,0 +1,85 @@
+"""People of a federation: programs that train on their digits, their rows, and FedAvg in plain NumPy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import converter
+import jax_frontend
+from converter.driver.program import Program
+from converter.program.manifest import LOSS_OF_STEP
+from converter.runtime import TrainingSession
+from examples.digits import Person
+
+#: What trains, by name.
+KINDS = {"head": "head", "sparse": {"conv/w": 0.5, "head/*": 1}, "lora": "lora-2"}
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+def _net(params: Any, x: Any) -> Any:
+    for name, stride in (("first", 2), ("conv", 1)):
+        layer = params[name]
+        x = jax.lax.conv_general_dilated(
+            x, layer["w"], (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        x = jax.nn.relu(x + layer["b"])
+    return x.reshape(x.shape[0], -1) @ params["head"]["w"] + params["head"]["b"]
+
+
+@functools.cache
+def built(kind: str, optimizer: str = "sgd", batch: int = 8) -> Program:
+    """A program for digits of a small net, built once a run."""
+    rng = np.random.default_rng(0)
+    shapes = {"first": (3, 3, 1, 8), "conv": (3, 3, 8, 16), "head": (256, 10)}
+    params = {
+        name: {
+            "w": (rng.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32),
+            "b": np.zeros(shape[-1], np.float32),
+        }
+        for name, shape in shapes.items()
+    }
+    model = jax_frontend.Model(_net, params, inputs=[jax.ShapeDtypeStruct((1, 8, 8, 1), np.float32)])
+    loss = "sparse_categorical_crossentropy"
+    return converter.build(model, update=KINDS[kind], optimizer=optimizer, batch=batch, loss=loss, check=False)
+
+
+def rows_of(person: int) -> Rows:
+    """What one person wrote: from 40 to 60 digits."""
+    writes = Person(slant=0.22 * (-1) ** person, thickness=0.35 + 0.02 * person, seed=person)
+    digits = writes.samples(4 + person % 3)[0]
+    return digits.x, digits.y
+
+
+def write_rows(folder: Path, people: int) -> list[Path]:
+    """Files of rows, one for each person."""
+    folder.mkdir(exist_ok=True)
+    files = [folder / f"{person}.npz" for person in range(people)]
+    for person, file in enumerate(files):
+        x, y = rows_of(person)
+        np.savez(file, x=x, y=y)
+    return files
+
+
+def averaged(program: Program, people: Sequence[Rows], rounds: int, epochs: int, rate: float) -> dict[str, np.ndarray]:
+    """FedAvg: the state after rounds of the same local trainings, averaged in float64 by numbers of rows."""
+    with TrainingSession(program.data) as session:
+        state = session.state()
+        trained = [t.tensor for t in program.manifest.state_tensors if not t.slot and t.tensor != LOSS_OF_STEP]
+        for number in range(rounds):
+            found = []
+            for x, y in people:
+                session.set_state(state)
+                begun = number * epochs
+                session.fit(x, y, begun + epochs, rate, progress=False, seed=0, initial_epoch=begun)
+                found.append({name: session.state()[name].astype(np.float64) for name in trained})
+            weights = np.array([len(y) for _, y in people], np.float64)
+            weights /= weights.sum()
+            mean = {name: sum(w * one[name] for w, one in zip(weights, found, strict=True)) for name in trained}
+            state = state | {name: array.astype(np.float32) for name, array in mean.items()}
+    return {name: state[name] for name in trained}

@@ -19,9 +19,9 @@ import converter
 from converter.program.file import read_program
 from converter.program.manifest import ModelTensor, StateTensor
 from converter.runtime import TrainingSession
-from converter.runtime.interchange import StateSpec
-from converter.runtime.saved import compared
-from converter.runtime.state_file import State, pack, unpack
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.saved import compared
+from converter.runtime.state.state_file import State, pack, unpack
 
 # Beside this file, which is imported by a script.
 from models import CLASSES, squared  # isort: skip

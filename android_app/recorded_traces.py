@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from converter.runtime import Event, TrainingSession
-from converter.runtime.loop import Evaluated, Finished, Started, Step
+from converter.runtime.session.loop import Evaluated, Finished, Started, Step
 
 #: Of the longest row of a text.
 TOKENS = 12

@@ -45,8 +45,8 @@ import optax
 import converter
 from converter.program.file import read_program
 from converter.runtime import Event, Step, TrainingSession
-from converter.runtime.interchange import StateSpec
-from converter.runtime.saved import save_state
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.saved import save_state
 from converter.training.losses import named_loss
 from jax_frontend import Model
 

@@ -89,7 +89,7 @@ def _turns(length: int, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rotated(x: jax.Array, turns: tuple[np.ndarray, np.ndarray]) -> jax.Array:
-    """[B, length, heads, width]: each pair of numbers, one from each half, turned by an angle that its place gives."""
+    """[B, length, heads, width]: each pair of numbers, one from each half, rotated by an angle that its place gives."""
     cosine, sine = (part[:, None, :] for part in turns)
     left, right = jnp.split(x, 2, -1)
     return jnp.concatenate([left * cosine - right * sine, right * cosine + left * sine], -1)

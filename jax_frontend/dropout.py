@@ -69,7 +69,7 @@ def activity(x: Any, l1: float = 0.0, l2: float = 0.0, layer: str = "") -> Any:
 
 @rule("name")
 def name(call: Equation, x: Value) -> Result:
-    """Return what a name marks: one of the person's own is nothing, ours is a dropout, or joins the loss."""
+    """Return what a name marks: one of the user's own is nothing, ours is a dropout, or joins the loss."""
     if call.params["name"].startswith(_ACTIVITY):
         _, l1, l2, rank, layer = call.params["name"].split(" ", 4)
         has_rows = len(x.shape) == int(rank)  # jax.vmap adds axes in front

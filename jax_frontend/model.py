@@ -182,7 +182,7 @@ def _name(path: Sequence[Any]) -> str:
 
 
 def _key(key: Any) -> str:
-    """Return one step of a path as the person would write it."""
+    """Return one step of a path as the user would write it."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))

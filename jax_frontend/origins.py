@@ -1,4 +1,4 @@
-"""Source locations: the layer's path and the person's own line of an equation."""
+"""Source locations: the layer's path and the user's own line of an equation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 import jax
 from jax._src import source_info_util
 
-#: Code that the person did not write: its frames are never "their line".
+#: Code that the user did not write: its frames are never "their line".
 _LIBRARIES = (
     "jax",
     "jaxlib",
@@ -40,7 +40,7 @@ _WRAPPED = re.compile(r"^\w+\((.*)\)$")
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the person's model: layer path, `file:line`, name of the function. Empty where unknown.
+    """A place in the user's model: layer path, `file:line`, name of the function. Empty where unknown.
 
     `is_stated`: whether a `source_scope` says so, not the frames of Python.
     """
@@ -83,7 +83,7 @@ def site(eqn: Any, caller: Site) -> Site:
     if caller.is_stated:
         return caller
     layer = "/".join(part for part in (caller.layer, layer_path(eqn.source_info.name_stack)) if part)
-    source, function = _person_frame(eqn.source_info.traceback) or (caller.source, caller.function)
+    source, function = _user_frame(eqn.source_info.traceback) or (caller.source, caller.function)
     return Site(layer, source, function)
 
 
@@ -108,8 +108,8 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(folders)
 
 
-def _person_frame(traceback: Any) -> tuple[str, str] | None:
-    """(`file:line`, function) of the innermost frame that is the person's."""
+def _user_frame(traceback: Any) -> tuple[str, str] | None:
+    """(`file:line`, function) of the innermost frame that is the user's."""
     for frame in source_info_util.user_frames(traceback):
         if not frame.file_name.startswith((*_library_folders(), "<")):
             return f"{_short(frame.file_name)}:{frame.start_line}", frame.function_name
@@ -117,7 +117,7 @@ def _person_frame(traceback: Any) -> tuple[str, str] | None:
 
 
 def _short(path: str) -> str:
-    """Return the path as the person would type it: relative where it lies under the working directory."""
+    """Return the path as the user would type it: relative where it lies under the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:

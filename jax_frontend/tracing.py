@@ -147,7 +147,7 @@ def array_leaves(arguments: Any) -> list[np.ndarray]:
 
 @contextmanager
 def _explained(model: Model, specs: Sequence[jax.ShapeDtypeStruct]) -> Iterator[None]:
-    """What the person's function raises is theirs; a note says how it was called."""
+    """What the user's function raises is theirs; a note says how it was called."""
     try:
         yield
     except Exception as error:

@@ -16,7 +16,7 @@ class NotImportable(Exception):
 
     Args:
         what: the primitive or the form of it, as the report calls it.
-        advice: what the person can do; empty to use the hint table.
+        advice: what the user can do; empty to use the hint table.
     """
 
     def __init__(self, what: str, advice: str = "") -> None:
@@ -39,7 +39,7 @@ _NOISE = (
 _HOST = "runs Python at each step, which a compiled program cannot: take it out of the model"
 _FREEZE = "compute it outside the model and pass the result as an input, or write it with elementwise operations"
 
-#: Primitives that the person knows under one name.
+#: Primitives that the user knows under one name.
 GROUPS: dict[str, str] = {
     **{f"random_{kind}": RANDOM for kind in ("bits", "seed", "wrap", "unwrap", "fold_in", "split", "clone", "gamma")},
     **dict.fromkeys(("threefry2x32", "rng_bit_generator", "rng_uniform"), RANDOM),

@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def personalise(path: Path, costs: Any, people: tuple[Person, ...], chooses: bool = False) -> Outcome:
-    """Trains one program from its initial state for each person in turn, for whom it may choose its channels first."""
+    """Trains one program from its initial state for each user in turn, for whom it may choose its channels first."""
     state = path.with_suffix(".chosen.state" if chooses else ".state")
     before, after, steps = [], [], []
     with converter.runtime.TrainingSession(path) as session:
@@ -190,7 +190,7 @@ def report(outcomes: dict[str, Outcome], folder: Path, seconds: float) -> None:
 
 
 def shown(path: Path) -> str:
-    """Return a path as the person would type it."""
+    """Return a path as the user would type it."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 

@@ -1,4 +1,4 @@
-"""A language model learns the words of one person in the stock runtime, and is asked before and after.
+"""A language model learns the words of one user in the stock runtime, and is asked before and after.
 
     scripts/demo --llm [--glossary FILE] [--model FILE.gguf] [--keep-base WEIGHT] [--no-rehearse] [--json FILE]
                        [--out DIR]

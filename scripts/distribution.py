@@ -1,4 +1,4 @@
-"""How the wheel is made: all of it lies in the package `pocketune`, so that no name of a person's own meets ours.
+"""How the wheel is made: all of it lies in the package `pocketune`, so that no name of a user's own meets ours.
 
 The folders converter/ and jax_frontend/ become `pocketune.converter` and `pocketune.jax_frontend`; where they import
 each other, or name a module of each other in a string, that is prefixed. An editable installation uses the folders as

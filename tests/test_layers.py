@@ -32,10 +32,11 @@ PLANTED = {
         "converter/driver/models.py",
         "def f():\n    from converter.frontends.keras import import_keras",
     ),
-    "So does a part of the backend": ("converter/tflite/builtins/base.py", "import converter.tflite.lowering.lower"),
+    "So does a part of the backend": ("converter/backend/builtins/base.py", "import converter.backend.lowering.lower"),
+    "So does a room of the runtime": ("converter/runtime/data/order.py", "import converter.runtime.session.loop"),
     "Nothing imports in a circle": ("converter/ir/types.py", "def f():\n    from converter.ir.graph import Graph"),
     "What `pip install pocketune` holds runs without a compiler and without frameworks": (
-        "converter/runtime/session.py",
+        "converter/runtime/session/session.py",
         "from converter.passes import simplify",
     ),
     "The product needs no script, test or peer": ("converter/frontends/keras/importer.py", "import tensorflow as tf"),

@@ -91,7 +91,7 @@ def test_no_string_holds_the_beginning_of_a_name_of_ours() -> None:
     [
         ("from converter.ir import ops\n", "from pocketune.converter.ir import ops\n"),
         ("import jax_frontend\n", "from pocketune import jax_frontend\n"),
-        ("import converter.tflite  # é\n", "import pocketune.converter.tflite  # é\n"),
+        ("import converter.backend  # é\n", "import pocketune.converter.backend  # é\n"),
         ("é = 'converter.support.errors'\n", "é = 'pocketune.converter.support.errors'\n"),
         ("x = 'converter.build(...)'  # from converter.ir import x\n",) * 2,
         ("def f():\n    '''converter.'''\n    import converters\n",) * 2,

@@ -13,7 +13,7 @@ from tests.tree import ROOT, scripts
 
 
 def requirement_faults(name: str, lines: list[str]) -> list[str]:
-    """Requirements that are not pinned, and anything that says where to get them: that is the person's choice."""
+    """Requirements that are not pinned, and anything that says where to get them: that is the user's choice."""
     wanted = (line.split("#")[0].strip() for line in lines)
     return [
         f"{name}: {line}"

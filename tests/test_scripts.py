@@ -44,7 +44,7 @@ for name in sys.argv[1:]:
 
 
 def entries() -> list[Path]:
-    """The scripts in Python that a person starts: files, and folders with a `__main__.py`."""
+    """The scripts in Python that a user starts: files, and folders with a `__main__.py`."""
     starting = [path for path in (ROOT / "scripts").rglob("*.py") if '__name__ == "__main__"' in path.read_text()]
     mine = [path for path in starting if path.name not in INNER and not path.stem.endswith("_peer")]
     return sorted(path.parent if path.name == "__main__.py" else path for path in mine)

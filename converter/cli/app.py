@@ -304,6 +304,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         name = NAME if completion.is_asked(arguments) else typed_program()
         app(arguments, prog_name=name, obj=settings)
-    except Exception as error:  # the last line of defence: a person reads a sentence, not a traceback
+    except Exception as error:  # the last line of defence: a user reads a sentence, not a traceback
         sys.exit(explain(error, settings["debug"]))
     sys.exit(0)

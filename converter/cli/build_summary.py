@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from converter.backend.targets import unit_of
 from converter.cli.estimating import interval
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
 from converter.support.folding import fold
 from converter.support.notes import Note
 from converter.support.words import MUCH_READ, amount, count, counted, reading, size
-from converter.tflite.targets import unit_of
 
 if TYPE_CHECKING:
     from converter.driver.program import Program

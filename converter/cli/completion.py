@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from converter.backend.targets.target import tables
 from converter.driver.options import SIGNATURES, declared
 from converter.support.invocation import NAME
-from converter.tflite.targets.target import tables
 from converter.training.losses import LOSSES
 from converter.training.schemes.named import examples
 
@@ -20,7 +20,7 @@ _SET_UP = {"--install-completion", "--show-completion"}
 
 
 def is_asked(arguments: Sequence[str] | None) -> bool:
-    """Return whether a shell asks for completions, or a person for their set-up: by the name of the command."""
+    """Return whether a shell asks for completions, or a user for their set-up: by the name of the command."""
     return _ASKED in os.environ or bool(_SET_UP & {*(sys.argv[1:] if arguments is None else arguments)})
 
 

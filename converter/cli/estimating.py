@@ -138,7 +138,7 @@ def interval(seconds: Interval) -> str:
 
 
 def _time(seconds: float) -> str:
-    """With two digits, in the unit that a person would take."""
+    """With two digits, in the unit that a user would take."""
     for unit, factor, most in (("µs", 1e6, 1e-3), ("ms", 1e3, 1), ("s", 1, 100), ("min", 1 / 60, 6000)):
         if seconds < most:
             return f"{_two(seconds * factor)} {unit}"

@@ -15,7 +15,7 @@ BUG = 1
 DEBUG = "POCKETUNE_DEBUG"
 
 _ADVICE = f"Run again with --debug (or {DEBUG}=1) for the traceback, and report it with the model."
-#: Between our call and the person's line: never to blame by themselves.
+#: Between our call and the user's line: never to blame by themselves.
 _LIBRARIES = {
     *sys.stdlib_module_names,
     *("ai_edge_litert", "flatbuffers", "flax", "h5py", "jax", "jaxlib", "keras", "ml_dtypes", "numpy", "optax"),
@@ -26,7 +26,7 @@ _LIBRARIES = {
 def explain(error: Exception) -> tuple[str, int]:
     """Return the message and the exit code for an exception.
 
-    An exception that the person's own code raised is theirs: it is shown with its file and line.
+    An exception that the user's own code raised is theirs: it is shown with its file and line.
     """
     if isinstance(error, PocketuneError):
         return "\n".join([str(error), *getattr(error, "__notes__", ())]), error.exit_code
@@ -46,7 +46,7 @@ def report(error: Exception, debug: bool) -> int:
 
 
 def their_line(trace: TracebackType | None) -> str | None:
-    """`file:line in function` of the person's code that raised; None when ours did, or nobody of either."""
+    """`file:line in function` of the user's code that raised; None when ours did, or nobody of either."""
     for frame, line in reversed(list(traceback.walk_tb(trace))):
         module = str(frame.f_globals.get("__name__", ""))
         owner = module.partition(".")[0]
@@ -62,6 +62,6 @@ def _reason(error: Exception) -> str:
 
 
 def _short(path: str) -> str:
-    """Return a path as the person would type it."""
+    """Return a path as the user would type it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -34,7 +34,7 @@ class Narrator:
     def stage(self, name: str, status: Callable[[], str] = lambda: "") -> Iterator[None]:
         """Runs a stage: a spinner on a terminal, one line when it is done.
 
-        What the stage prints goes to stderr: stdout is for results, and the person's model code may print as well.
+        What the stage prints goes to stderr: stdout is for results, and the user's model code may print as well.
 
         Args:
             name: of the stage.
@@ -82,7 +82,7 @@ class Narrator:
 def _without_logs() -> Iterator[None]:
     """Keeps back what libraries of C++ log to the descriptor of stderr; it is shown where a bug may be in it.
 
-    What Python prints to stderr goes there as ever: it is the person's own, or a warning of ours.
+    What Python prints to stderr goes there as ever: it is the user's own, or a warning of ours.
     """
     if sys.stderr is not sys.__stderr__ or sys.stderr is None:  # somebody catches it already
         yield

@@ -16,12 +16,12 @@ from typing import Any
 from converter.support.errors import UsageError, nearest
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-#: Before the name of a net of keras.applications, which is no code of the person's.
+#: Before the name of a net of keras.applications, which is no code of the user's.
 APPLICATION = "keras:"
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text names an object of the person's (`package.module:name`).
+    """Return whether a text names an object of the user's (`package.module:name`).
 
     Raises UsageError for a malformed one.
     """

@@ -31,7 +31,7 @@ class BuildJob:
     Attributes:
         recipe: what was asked for.
         name: the model in a word; the file is called after it.
-        example: the built-in example that is the model; None for the person's own.
+        example: the built-in example that is the model; None for the user's own.
         update: the scheme that was asked for; None for none.
         asked: the options of `pocketune.build` that were asked for, but for what is read late (samples, code).
     """
@@ -48,7 +48,7 @@ class BuildJob:
         return int(self.asked.get("batch", Options.batch))
 
     def model(self) -> Any:
-        """Return the model: a path, or what the factory or the example builds. Runs the person's code."""
+        """Return the model: a path, or what the factory or the example builds. Runs the user's code."""
         if self.example is not None:
             return _built(self.example)
         text = str(self.recipe.model)

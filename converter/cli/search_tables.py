@@ -23,7 +23,7 @@ def show(results: Results, found: Found, folder: Path, trusted: bool) -> None:
         results: prints them.
         found: what the search found.
         folder: where its files are.
-        trusted: whether the recipe names code of the person's, which a build must be told to run.
+        trusted: whether the recipe names code of the user's, which a build must be told to run.
     """
     findings = found.findings
     if findings.units:

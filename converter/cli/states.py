@@ -13,9 +13,9 @@ from converter.cli.options import Debug, Json
 from converter.cli.tables import Results
 from converter.program.file import read_program
 from converter.program.manifest import LOSS_OF_STEP
-from converter.runtime.interchange import UNPROVEN, StateSpec
-from converter.runtime.saved import Compared, compared, load_state
-from converter.runtime.state_file import State
+from converter.runtime.state.interchange import UNPROVEN, StateSpec
+from converter.runtime.state.saved import Compared, compared, load_state
+from converter.runtime.state.state_file import State
 from converter.support.errors import UsageError
 
 #: Digits of a hash that people compare by eye.

@@ -14,6 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from converter.backend.lowering.forms import FormChoice, form_rows
+from converter.backend.targets import unit_of
 from converter.cli.inspection import Contents, Surveyed
 from converter.driver.program import Choice
 from converter.ir.paths import layer_of_weight
@@ -23,8 +25,6 @@ from converter.support.folding import fold
 from converter.support.invocation import command
 from converter.support.notes import Note
 from converter.support.words import COSTS, MUCH_READ, amount, count, counted, reading, share, size
-from converter.tflite.lowering.forms import FormChoice, form_rows
-from converter.tflite.targets import unit_of
 
 if TYPE_CHECKING:
     from converter.driver.quantization import QuantizationReport

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from converter.backend.emit.emit import Draft, Subgraph, draft
+from converter.backend.lowering import state as export
+from converter.backend.schedule import keeps_order, numbering
 from converter.driver import entries
 from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
@@ -21,8 +24,7 @@ from converter.driver.requests import Request
 from converter.ir import INT4, Graph, Parameter, nested
 from converter.ir.graph import to_text
 from converter.ir.view import View
-from converter.program import checksum as seal
-from converter.program import gguf_names, origins
+from converter.program import checksum, gguf_names, origins
 from converter.program.adapters import ADAPTERS
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.program.manifest import (
@@ -39,9 +41,6 @@ from converter.program.manifest import (
 from converter.program.merge import MERGE
 from converter.support.files import Mapped
 from converter.support.notes import Note
-from converter.tflite.emit.emit import Draft, Subgraph, draft
-from converter.tflite.lowering import state as export
-from converter.tflite.schedule import keeps_order, numbering
 
 #: What signatures give beside `loss`, `correct`, `finite` and `done`, where that is not the model's output.
 GIVES = {"evaluate": "figure", "fisher": "fisher"}
@@ -64,7 +63,7 @@ def assemble(
             `infer`.
         costs: of the training step.
         done: what the passes found.
-        notes: what the person is to know.
+        notes: what the user is to know.
         rule: the optimizer.
         identify: what a state belongs to, from the parameters that a step changes and the signatures.
     """
@@ -94,7 +93,7 @@ def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes | Mapped:
     ]
     for graph, value, _ in moved:
         graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
-    data = drawn.file({seal.ENTRY: seal.seal})
+    data = drawn.file({checksum.ENTRY: checksum.add_checksum})
     for graph, value, number in moved:
         graph.constants[value] = drawn.view(data, number, value.type)
     return data
@@ -151,7 +150,11 @@ def _drawn(
     changed = [p for p in _updating(signatures).parameters.values() if p.kind in ("weight", "statistic")]
     entry = _manifest(request, signatures, costs, done, rule, tensors, exported, plain.fixed)
     manifest = manifest_of_json({**entry, "identity": identify(changed, signatures).to_json()})
-    metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
+    metadata = {
+        MANIFEST: manifest.to_bytes(),
+        checksum.ENTRY: checksum.BLANK,
+        origins.ENTRY: origins.to_entry(exported),
+    }
     account = account_of(done.source.graph, signatures, exported, request.target, request.state, done.report, notes)
     stored = {**_stored(signatures, done, built), ACCOUNT: account.to_bytes()}
     if any(one.a.kind != "choice" for one in done.adapters):
@@ -165,7 +168,7 @@ def _drawn(
         stored |= frozen
     derived = {}
     if done.grafted is not None:
-        derived[INFERENCE] = partial(done.grafted.file.assembly, done.grafted.behind)
+        derived[INFERENCE] = partial(done.grafted.file.assembly, done.grafted.suffix)
     elif plain.graph is not None:
         said = f"{done.source.name}, trained with Pocketune"
         derived[INFERENCE] = partial(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from converter.backend.costs.costs import costs
 from converter.driver.assemble import assemble
 from converter.driver.budget import check_room, fit
 from converter.driver.compilation import Compilation
@@ -42,7 +43,6 @@ from converter.support.errors import UnsupportedError, UsageError
 from converter.support.extras import require
 from converter.support.notes import Note, grouped
 from converter.support.words import parse_bytes
-from converter.tflite.costs.costs import costs
 from converter.training.dropout import dropouts
 from converter.training.losses import link_notes
 from converter.training.schemes import update_scheme
@@ -159,16 +159,16 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
 
 
 def _compiled(
-    imported: Import, request: Request, needs_weights: bool, turned: Collection[str] | None = None
+    imported: Import, request: Request, needs_weights: bool, transposed: Collection[str] | None = None
 ) -> tuple[Compilation, Taken]:
-    """Run the passes on a model, and on it for each shorter length that it has; `turned` as of a `Compilation`."""
+    """Run the passes on a model, and on it for each shorter length that it has; `transposed` as of a `Compilation`."""
     imported = _with_weights(imported, request.options.is_int4, needs_weights)
     source, taken = _checked(imported, request, needs_weights)
     request = with_own_words(request, source)
     shorter = {}
     if source.lengths:  # weights lie as in no length alone, but the same in all
-        asked, turned = of_shorter(request, taken.loss), ()
-        shorter = {n: partial(_program_of, at, asked, needs_weights, turned) for n, at in source.lengths.items()}
+        asked, transposed = of_shorter(request, taken.loss), ()
+        shorter = {n: partial(_program_of, at, asked, needs_weights, transposed) for n, at in source.lengths.items()}
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
         several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)
@@ -185,7 +185,7 @@ def _compiled(
             several_rows=several_rows,
             report=[],
             model=source.graph,
-            turned=turned,
+            transposed=transposed,
         ),
     )
     return with_shorter(_without_exported(done, exported), shorter), taken
@@ -214,9 +214,9 @@ def _without_exported(done: Compilation, exported: Collection[int]) -> Compilati
     return replace(done, program=Module(program), exported=done.program[f"{INFER}{rows}"])
 
 
-def _program_of(imported: Import, request: Request, needs_weights: bool, turned: Collection[str]) -> Module:
+def _program_of(imported: Import, request: Request, needs_weights: bool, transposed: Collection[str]) -> Module:
     """Return the program of a model for a shorter length."""
-    return _compiled(imported, request, needs_weights, turned)[0].program
+    return _compiled(imported, request, needs_weights, transposed)[0].program
 
 
 def _generating(source: Source, request: Request, needs_weights: bool) -> dict[str, Graph]:
@@ -256,7 +256,7 @@ def _of_two_rows(imported: Import, source: Source) -> Graph:
     except (UnsupportedError, UsageError):
         if source.file is None:
             raise
-        return source.file.rows_apart(source.graph)
+        return source.file.independent_rows(source.graph)
 
 
 def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[Source, Taken]:

@@ -13,14 +13,14 @@ from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme
 
-#: What is compared when the person names nothing.
+#: What is compared when the user names nothing.
 DEFAULT_SCHEMES = ("full", "sparse", "last-3", "bias-only", "head")
 
 
 def compare_schemes(
     model: Any, schemes: Sequence[str | Mapping[str, Any] | UpdateScheme] = DEFAULT_SCHEMES, **options: Any
 ) -> list[dict[str, Any]]:
-    """Return one row a scheme: its name and the figures of `converter.tflite.costs.costs`.
+    """Return one row a scheme: its name and the figures of `converter.backend.costs.costs`.
 
     Nothing is run, no program is made.
 

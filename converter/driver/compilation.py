@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from converter.backend.lowering.forms import FormChoice
+from converter.backend.targets import Target
 from converter.driver.options import Options
 from converter.driver.requests import Request
 from converter.frontends.source import FileExport, Source
@@ -13,8 +15,6 @@ from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.module import Module
 from converter.support.notes import Note
-from converter.tflite.lowering.forms import FormChoice
-from converter.tflite.targets import Target
 from converter.training.losses import JointLoss, Loss
 from converter.training.optim import OptimizerProgram
 from converter.training.schemes import Adapter, Plain, SchemeRow
@@ -30,11 +30,11 @@ class Grafted:
 
     Attributes:
         file: what stays of it.
-        behind: what is computed anew, lowered; None for nothing.
+        suffix: what is computed anew, lowered; None for nothing.
     """
 
     file: FileExport
-    behind: Graph | None
+    suffix: Graph | None
 
 
 class _NotYet:
@@ -71,7 +71,7 @@ class Compilation:
         resolved: the scheme, parameter by parameter.
         rows: the same with adapters.
         adapters: of frozen weights.
-        turned: names of matrices kept as [outputs, inputs], where adapters or several lengths ask for it to be
+        transposed: names of matrices kept as [outputs, inputs], where adapters or several lengths ask for it to be
             known before.
         by_batch: batch normalization layers that take the statistics of the batch.
         normalized: what these layers read, by layer.
@@ -88,11 +88,11 @@ class Compilation:
         exported: the model that is exported, lowered for several rows, where `infer` is for too few to tell rows from
             other axes.
         prefix: what all signatures begin with, lowered already: frozen layers in int8.
-        behind: the model behind that prefix.
-        quiet: `behind` without what is random in training.
-        scored: `quiet` with its loss.
+        suffix: the model behind that prefix.
+        inference: `suffix` without what is random in training.
+        scored: `inference` with its loss.
         quantization: what became int8, int4 or float16.
-        notes: what the person is to know.
+        notes: what the user is to know.
     """
 
     source: Source
@@ -111,7 +111,7 @@ class Compilation:
     resolved: list[SchemeRow] = NOT_YET
     rows: list[SchemeRow] = NOT_YET
     adapters: list[Adapter] = field(default_factory=list)
-    turned: Collection[str] | None = None
+    transposed: Collection[str] | None = None
     by_batch: Sequence[BatchNorm] = ()
     normalized: Mapping[str, Value] = field(default_factory=dict)
     rule: OptimizerProgram = NOT_YET
@@ -126,8 +126,8 @@ class Compilation:
     grafted: Grafted | None = None
     exported: Graph | None = None
     prefix: Graph | None = None
-    behind: Graph = NOT_YET
-    quiet: Graph = NOT_YET
+    suffix: Graph = NOT_YET
+    inference: Graph = NOT_YET
     scored: Graph = NOT_YET
     quantization: QuantizationReport | None = None
     notes: Sequence[Note] = ()
@@ -155,7 +155,7 @@ class Compilation:
     def finished(self) -> Compilation:
         """Return what the file is made of: graphs that only passes read hold large constants."""
         unread = dict.fromkeys(
-            ("model", "forward", "unrounded", "probed", "counter", "step", "behind", "quiet", "scored"), NOT_YET
+            ("model", "forward", "unrounded", "probed", "counter", "step", "suffix", "inference", "scored"), NOT_YET
         )
         return replace(self, **unread, other_rows={}, generating={}, several_rows=None, augmentation=None, prefix=None)
 

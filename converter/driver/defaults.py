@@ -1,4 +1,4 @@
-"""Defaults from the model: its compiled loss and optimizer, where the person names nothing."""
+"""Defaults from the model: its compiled loss and optimizer, where the user names nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OptimizerRule(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The loss and the optimizer of a build, known, and what the person did not say of them."""
+    """The loss and the optimizer of a build, known, and what the user did not say of them."""
 
     loss: Any
     rule: OptimizerRule
@@ -87,7 +87,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
 
 
 def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
-    """Return the optimizer, and what the person did not say of it."""
+    """Return the optimizer, and what the user did not say of it."""
     from converter.training.optim.named import RATE_OF_ADADELTA, NamedOptimizer, lacks_rate, resolve
     from converter.training.optim.rate import rated
     from converter.training.optim.running_rate import running_rate

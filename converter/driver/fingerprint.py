@@ -79,7 +79,7 @@ def _for_rows(imported: Callable[[int], Source], source: Source) -> Graph:
         return source.graph
     try:
         return imported(ROWS).graph
-    except Exception:  # whatever the person's code raises: it has been imported for the build's own rows
+    except Exception:  # whatever the user's code raises: it has been imported for the build's own rows
         return source.graph
 
 
@@ -119,7 +119,7 @@ def _of_model(graph: Graph, labels: Mapping[str, str]) -> str:
 
 
 def _of_update(rule: OptimizerProgram) -> str:
-    """Return what an update is, whatever the numbers in it are: a person may change rates and go on."""
+    """Return what an update is, whatever the numbers in it are: a user may change rates and go on."""
     graph = (rule.traced or rule.graph).copy()
     graph.outputs |= {UPDATE + name: unscaled(graph, name) for name in rule.parameters}
     numbers = {v: f"number {v.type}" for v in graph.constants}

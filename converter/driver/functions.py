@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from converter.backend.emit.emit import Subgraph, emit
+from converter.backend.lowering.state import with_own_results
+from converter.backend.stages import in_order, to_builtins
+from converter.backend.targets import Target
+from converter.backend.targets import target as find_target
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.passes import eliminate_dead_code, fold_constants
 from converter.passes.autodiff import pull_back
 from converter.passes.canonical import canonicalize, specialize
 from converter.passes.idioms import with_idioms
 from converter.support.errors import DeviceError, UnsupportedError, UnsupportedSite, UsageError
-from converter.tflite.backend import in_order, to_builtins
-from converter.tflite.emit.emit import Subgraph, emit
-from converter.tflite.lowering.state import with_own_results
-from converter.tflite.targets import Target
-from converter.tflite.targets import target as find_target
 
 #: The signature of the program.
 SIGNATURE = "call"
@@ -65,8 +65,8 @@ class Function:
         inputs, floats = self.graph.inputs, [t.dtype.kind == "f" for t in self.returns]
         spare = floats.count(False)
         if spare and len(arrays) == len(inputs) + spare:
-            behind = len(arrays) - len(floats)
-            arrays = arrays[:behind] + [a for a, kept in zip(arrays[behind:], floats, strict=True) if kept]
+            after = len(arrays) - len(floats)
+            arrays = arrays[:after] + [a for a, kept in zip(arrays[after:], floats, strict=True) if kept]
         if len(arrays) != len(inputs):
             raise UsageError(
                 f"the function takes {len(inputs)} arrays ({_listed(inputs)}), not {len(arrays)}", page="functions"

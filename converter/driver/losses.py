@@ -1,4 +1,4 @@
-"""Loss import: what the person may pass, and the losses by output that it becomes."""
+"""Loss import: what the user may pass, and the losses by output that it becomes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def import_loss(
     """Return what training minimizes: a loss, or one for each output.
 
     Args:
-        loss: a name, a Loss, or the person's JAX function of all outputs and the targets; or a dict of these by output,
+        loss: a name, a Loss, or the user's JAX function of all outputs and the targets; or a dict of these by output,
             or a list of them in the order of the outputs, None for an output without one.
         forward: the forward graph.
         targets: what one row of the targets is, for functions, else as the first output that these read; a dict or
@@ -118,7 +118,7 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any, library: Li
 
 
 def _check_targets(loss: Loss, outputs: Mapping[str, Value], targets: Any) -> None:
-    """Raises UsageError where a person says something else of y than what a named loss takes."""
+    """Raises UsageError where a user says something else of y than what a named loss takes."""
     types = [v.type for v in outputs.values()]
     taken = loss.targets(types)
     said = target_types(targets, types[0].shape[:1])

@@ -36,7 +36,7 @@ class Opened:
         if self.front_end is None:
             imported: Source = self.model
             return imported
-        return self.front_end.source(self.model, rows, table.behind)
+        return self.front_end.source(self.model, rows, table.suffix)
 
 
 def open_model(model: Any, options: Options) -> Opened:

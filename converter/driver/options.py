@@ -8,10 +8,10 @@ from dataclasses import Field, dataclass, field, fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from converter.backend.targets import Target
 from converter.driver.option_values import check_keep_base, check_loss_scale
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError, nearest
-from converter.tflite.targets import Target
 from converter.training.schemes import UpdateScheme
 
 #: What a program may offer, and `infer_<rows>`.
@@ -83,7 +83,7 @@ class Options:
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
             convolutions, weights in dense layers; or weights of dense layers and embeddings as integers of four bits,
-            of which one matrix after the other is unpacked where it is met, exactly in both directions: `int4` with a
+            of which one matrix after the other is unpacked where it is used, exactly in both directions: `int4` with a
             scale for each output, `int4-blockwise` with one for each 32 numbers of its row (or `int4-blockwise-64`,
             `int4-blockwise-128`), which is nearer to the float32 ones and as quick; or `int4-dynamic`: `int4` whose
             dense layers round what they read to int8 by rows (dynamic range) in the forward pass of every signature,
@@ -98,7 +98,7 @@ class Options:
             chosen that fits, of the given one it is checked; where none does, a step goes block by block (see
             `blocks`). `program.tried` says what each costs. No filter is stored twice, as is quicker for some.
         blocks: `on`: a step holds one block of the model at a time: what enters each is kept, its forward pass is
-            computed again in the backward pass, frozen matrices are read from the file where they are met, not kept as
+            computed again in the backward pass, frozen matrices are read from the file where they are used, not kept as
             the kernels want them, and logits of many classes are made a few rows at a time. Where that takes less
             memory; it costs about a third more operations. `auto`: where the memory budget needs it; `off`: never.
         batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.stages import beside_engine, in_order, raised, to_builtins
 from converter.driver.compilation import Compilation
 from converter.driver.features import (
     adapters,
@@ -27,7 +28,6 @@ from converter.passes import absorb_layout
 from converter.passes.manager import Pass, in_order_of_need
 from converter.program.manifest import rows_to_infer
 from converter.support.notes import Note, raised_notes
-from converter.tflite.backend import beside_engine, in_order, raised, to_builtins
 from converter.training.augment import augmentation_note
 from converter.training.batch_dependence import mixing_notes
 from converter.training.batch_norm import batch_norm_notes
@@ -59,7 +59,7 @@ def schedule(c: Compilation) -> Compilation:
 
 
 def say(c: Compilation) -> Compilation:
-    """Collect what the person is to know."""
+    """Collect what the user is to know."""
     reasons = {row.parameter: row.why for row in c.resolved}
     notes = [
         *c.notes,
@@ -87,7 +87,7 @@ PIPELINE = in_order_of_need(
     Pass("add-adapters", adapters.add_adapters, "they train like weights, so before these", ("scheme",), ("rows",)),
     Pass("keep-statistics", batch_norm.keep_statistics, "selecting folds what is neither state nor output", ("rows",)),
     Pass("store-int4", frozen_int4.store, "of weights as the model has them, before any is folded", ("rows",)),
-    Pass("take-norms", dora.take_norms, "of weights as they are met, before they are folded", ("rows",)),
+    Pass("take-norms", dora.take_norms, "of weights as they are multiplied, before they are folded", ("rows",)),
     Pass("select", optimizer.select_and_trace, "optimizers see weights as they are stored", ("rows",), ("selected",)),
     Pass("round-float16", frozen_float16.round_weights, "weights as they are folded", ("selected",)),
     Pass("take-statistics", batch_norm.take_inputs, "from here to the step nothing folds", ("selected",)),
@@ -101,20 +101,25 @@ PIPELINE = in_order_of_need(
     Pass("measure-rounded", rounding.measure, "samples are scored by the loss", ("goal",)),
     Pass("find-mixing", loss.find_mixing, "before graphs of a wrong step are built", ("goal",)),
     Pass("make-plain", adapters.make_plain, "it freezes what the rule stores", ("selected",)),
-    Pass("quantize-frozen", frozen_int8.quantize_frozen, "samples are scored by the loss", ("goal",), ("behind",)),
-    Pass("leave-out-draws", dropout.be_quiet, "all but the step infer", ("behind",), ("quiet",)),
-    Pass("score", signatures.score, "figures are those of inference", ("quiet", "goal"), ("scored",)),
-    Pass("build-step", signatures.build_step, "the step is the first signature", ("behind", "goal"), ("signatures",)),
+    Pass("quantize-frozen", frozen_int8.quantize_frozen, "samples are scored by the loss", ("goal",), ("suffix",)),
+    Pass("leave-out-draws", dropout.for_inference, "all but the step infer", ("suffix",), ("inference",)),
+    Pass("score", signatures.score, "figures are those of inference", ("inference", "goal"), ("scored",)),
+    Pass("build-step", signatures.build_step, "the step is the first signature", ("suffix", "goal"), ("signatures",)),
     Pass("add-evaluate-infer", signatures.add_evaluate_and_infer, "behind the step", ("scored", "signatures")),
     Pass("add-other-rows", signatures.add_other_rows, "with the state of `infer`", ("signatures",)),
-    Pass("add-fisher", signatures.add_fisher, "of what int8 left in float32", ("behind", "signatures")),
+    Pass("add-fisher", signatures.add_fisher, "of what int8 left in float32", ("suffix", "signatures")),
     Pass("watch", watch.watch, "optimizer and derivatives are known, op by op", ("signatures",)),
     Pass("lower", lower, "the last semantic rewriting is done", ("signatures",), ("builtins",)),
     Pass("join-int8", frozen_int8.join_prefix, "the prefix is lowered already", ("builtins",)),
     Pass("join-augmentation", augmentation.join_to_step, "in front of that prefix", ("builtins",)),
     Pass("graft", carried.graft, "it takes no part in what is behind", ("builtins",)),
     Pass("add-features", kept_features.add_signatures, "theirs begin behind the prefix", ("builtins",)),
-    Pass("store-met-float16", frozen_float16.store_met, "pieces of a step are cut by what they read", ("builtins",)),
+    Pass(
+        "store-float16",
+        frozen_float16.store_contracted,
+        "pieces of a step are cut by what they read",
+        ("builtins",),
+    ),
     Pass("schedule-plain", adapters.order_plain, "it was lowered with the prefix", ("builtins",)),
     Pass("schedule", schedule, "nothing moves an operator any more", ("builtins",), ("scheduled",)),
     Pass("store-float16", frozen_float16.store, "schedules take constants as they are", ("scheduled",)),

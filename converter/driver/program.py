@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from converter.backend.lowering.forms import FormChoice
 from converter.ir import Graph
 from converter.program.manifest import (
     Manifest,
@@ -15,7 +16,6 @@ from converter.program.manifest import (
 from converter.support.files import Mapped, write_atomically
 from converter.support.notes import Note
 from converter.support.words import count, size
-from converter.tflite.lowering.forms import FormChoice
 from converter.training.schemes import SchemeRow
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Plan:
     Attributes:
         scheme: the name of the update scheme.
         micro_batch: rows computed at once.
-        costs: see `converter.tflite.costs.costs`.
+        costs: see `converter.backend.costs.costs`.
         assemble: makes the program; what it is given by name (`signatures`, `costs`) stands for what was planned.
         recompute: whether the backward pass computes the forward pass again.
         tried: what was weighed for a memory budget.
@@ -75,7 +75,7 @@ class Program:
     Attributes:
         data: the `.tflite` file; a large one is mapped, from a temporary file that ends with it.
         manifest: what the file says about itself.
-        costs: trained parameters, FLOPs, bytes; see `converter.tflite.costs.costs`.
+        costs: trained parameters, FLOPs, bytes; see `converter.backend.costs.costs`.
         table: what trains, parameter by parameter, and why.
         signatures: the lowered, scheduled graph of each signature, before the state was exported; what they share with
             the file is a view of `data`.

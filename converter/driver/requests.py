@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, Literal
 
+from converter.backend.targets import Target
+from converter.backend.targets import target as find_target
 from converter.driver.options import Options
 from converter.frontends.source import Source
 from converter.ir import is_described
@@ -15,8 +17,6 @@ from converter.program.manifest import rows_to_infer
 from converter.program.manifest.schema import LIMITS
 from converter.support.errors import UsageError
 from converter.support.invocation import command
-from converter.tflite.targets import Target
-from converter.tflite.targets import target as find_target
 from converter.training.schemes import UpdateScheme, update_scheme
 
 #: Some forms have an operator for each row.

@@ -82,7 +82,7 @@ class FrontEnd(ABC):
         """
         raise NotImplementedError
 
-    def behind(self, model: Any, features: TensorType) -> Any:
+    def suffix(self, model: Any, features: TensorType) -> Any:
         """Return a model that stands behind a tensor of such rows, [1, ...]."""
         return self.with_inputs(model, [features])
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from converter.program.checksum import is_sealed
+from converter.program.checksum import has_checksum
 from converter.support.errors import UsageError
 from converter.support.files import is_lfs_pointer
 from converter.support.libraries import is_instance
@@ -59,7 +59,7 @@ def check_program(model: Any) -> None:
     if not _is_file(model) or Path(model).suffix != ".tflite" or not Path(model).stat().st_size:
         return
     with Path(model).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if is_sealed(data):
+        if has_checksum(data):
             raise UsageError(
                 f"{model} is a training program of Pocketune, built already: `pocketune inspect {model}` shows what a "
                 f"step takes, `pocketune profile {model}` times it here. Name the model that it was built from",

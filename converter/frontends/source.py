@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # it needs optax, which a device that only runs programs has 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the model's author trained it with: the defaults where the person names nothing.
+    """What the model's author trained it with: the defaults where the user names nothing.
 
     Attributes:
         loss: None where there was none, or it cannot be taken over.
@@ -53,7 +53,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a model is trained with where the person names nothing.
+    """What a model is trained with where the user names nothing.
 
     Attributes:
         compiled: what it was compiled with; None for nothing.
@@ -122,7 +122,7 @@ class Library(ABC):
         Args:
             loss: anything but a name.
             outputs: the model's outputs by name.
-            targets: what the person says of y; None: as the loss takes it.
+            targets: what the user says of y; None: as the loss takes it.
             own: whether the model is one of this library: a function that names no library is of its tensors then.
 
         Raises:
@@ -157,18 +157,18 @@ class FileExport(ABC):
 
     Attributes:
         graph: what is computed anew, for one row; None for nothing.
-        notes: what the person is to know of it.
+        notes: what the user is to know of it.
     """
 
     graph: Graph | None
     notes: Sequence[Note]
 
     @abstractmethod
-    def assembly(self, behind: Graph | None, program: Buffers) -> bytes:
+    def assembly(self, suffix: Graph | None, program: Buffers) -> bytes:
         """Return the metadata entry of that file; see `converter.program.assembly`.
 
         Args:
-            behind: what is computed anew, lowered and scheduled.
+            suffix: what is computed anew, lowered and scheduled.
             program: the buffers of the program; constants that it lacks are added.
         """
 
@@ -204,7 +204,7 @@ class ModelFile(ABC):
         """
 
     @abstractmethod
-    def rows_apart(self, graph: Graph) -> Graph:
+    def independent_rows(self, graph: Graph) -> Graph:
         """Return what a graph of one row is for two, of a file that is for one at a time: each on its own."""
 
     @abstractmethod

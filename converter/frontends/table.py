@@ -109,7 +109,7 @@ def named(name: str) -> FrontEnd | None:
     return _loaded(plugins(GROUP)[name]) if name in plugins(GROUP) else None
 
 
-def behind(model: Any, features: TensorType) -> Source:
+def suffix(model: Any, features: TensorType) -> Source:
     """Return a model of any front end, imported behind a tensor of another one's.
 
     Args:
@@ -117,8 +117,8 @@ def behind(model: Any, features: TensorType) -> Source:
         features: the type of the tensor, the first axis the rows.
     """
     front_end = front_end_of(model) if not isinstance(model, list | tuple) else _of_layers(model)
-    made = front_end.behind(model, TensorType((1, *features.shape[1:]), features.dtype))
-    return front_end.source(made, features.shape[0], behind)
+    made = front_end.suffix(model, TensorType((1, *features.shape[1:]), features.dtype))
+    return front_end.source(made, features.shape[0], suffix)
 
 
 def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any, own: Library | None) -> Loss | None:
@@ -127,7 +127,7 @@ def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any, own: Library 
     Args:
         loss: an object or a function.
         outputs: the model's outputs by name.
-        targets: what the person says of y.
+        targets: what the user says of y.
         own: the library of the model.
     """
     read = (library.loss(loss, outputs, targets, library is own) for library in _libraries(own))

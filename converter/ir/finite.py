@@ -70,19 +70,19 @@ class Finiteness:
         test, value = self._made_by.get(node.inputs[0]), node.inputs[place]
         if test is None or not isinstance(test.op, ops.Comparison) or value not in test.inputs:
             return extent
-        turned = test.inputs[1] is value
-        number = self.extent(test.inputs[0 if turned else 1])
+        transposed = test.inputs[1] is value
+        number = self.extent(test.inputs[0 if transposed else 1])
         holds, kind = place == 1, type(test.op)
         if kind in (ops.Equal, ops.NotEqual):
             other = (kind is ops.NotEqual) == holds and number == Extent(0.0, 0.0)
             return Extent(extent.low, extent.high, extent.nonzero or other)
-        above = (kind in _ABOVE) == (holds != turned)
+        above = (kind in _ABOVE) == (holds != transposed)
         strict = (kind in (ops.Less, ops.Greater)) == holds
         if above:
-            made, apart = extent.within(number.low, inf), number.low > 0 or (strict and number.low == 0)
+            made, separate = extent.within(number.low, inf), number.low > 0 or (strict and number.low == 0)
         else:
-            made, apart = extent.within(-inf, number.high), number.high < 0 or (strict and number.high == 0)
-        return Extent(made.low, made.high, extent.nonzero or apart)
+            made, separate = extent.within(-inf, number.high), number.high < 0 or (strict and number.high == 0)
+        return Extent(made.low, made.high, extent.nonzero or separate)
 
     def pole(self, node: Node) -> Pole:
         """Return what of a node, itself, may be infinite where its operands are finite."""

@@ -86,9 +86,9 @@ def _reverse(b: LookingBuilder, op: ops.Reverse, x: Value) -> Value | None:
     if before := b.producer(x, ops.Reverse):
         axes = tuple(sorted(set(before.op.axes) ^ set(op.axes)))
         return b(ops.Reverse(axes), before.inputs[0]) if axes else before.inputs[0]
-    if turned := b.producer(x, ops.Transpose):  # reverse first: the two meet
-        perm = turned.op.perm
-        return b.transpose(b(ops.Reverse(tuple(perm[a] for a in op.axes)), turned.inputs[0]), perm)
+    if transposed := b.producer(x, ops.Transpose):  # reverse first: the two meet
+        perm = transposed.op.perm
+        return b.transpose(b(ops.Reverse(tuple(perm[a] for a in op.axes)), transposed.inputs[0]), perm)
     return None
 
 

@@ -13,7 +13,7 @@ class Interface:
     """What a model calls its inputs and outputs, by the names in its graph; what is not in it has that name.
 
     Attributes:
-        inputs: names that the person gave, by the name of the graph's input.
+        inputs: names that the user gave, by the name of the graph's input.
         outputs: those of outputs.
     """
 

@@ -1,4 +1,4 @@
-"""Static types of values, and where a value comes from in the person's code."""
+"""Static types of values, and where a value comes from in the user's code."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Origin:
     """Where a node comes from: carried unchanged from tracing to the last flatbuffer tensor.
 
     Attributes:
-        layer: path of the layer in the person's model, e.g. `block_3_expand` or `encoder/layers/0/attention`.
-        source: `file:line` of the person's code, empty for what the compiler adds.
+        layer: path of the layer in the user's model, e.g. `block_3_expand` or `encoder/layers/0/attention`.
+        source: `file:line` of the user's code, empty for what the compiler adds.
         phase: `forward`, `backward` or `update`.
     """
 

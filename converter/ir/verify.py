@@ -6,7 +6,7 @@ from converter.ir.graph import Graph
 
 
 class VerifyError(AssertionError):
-    """A stage produced a malformed graph: a defect of the compiler, never of the person's model."""
+    """A stage produced a malformed graph: a defect of the compiler, never of the user's model."""
 
 
 def verify(graph: Graph, after: str = "") -> Graph:
@@ -24,7 +24,7 @@ def verify(graph: Graph, after: str = "") -> Graph:
             fail(f"constant {value} holds {array.dtype}{list(array.shape)}")
     for value, parameter in graph.parameters.items():
         stored = parameter.value
-        # What a kernel reads of a scalar has one axis, and the parameter keeps the person's shape.
+        # What a kernel reads of a scalar has one axis, and the parameter keeps the user's shape.
         if (stored.shape != value.shape and (stored.shape, value.shape) != ((), (1,))) or stored.dtype != value.dtype:
             fail(f"parameter {parameter.name} is declared {value.type} and stores {stored.dtype}{list(stored.shape)}")
     for node in graph.nodes:

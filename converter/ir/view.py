@@ -1,4 +1,4 @@
-"""Views: how a stored tensor is cut out of the tensor that the person knows."""
+"""Views: how a stored tensor is cut out of the tensor that the user knows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Step = tuple
 class View:
     """A chain of transposes, reshapes and slices from the model's tensor to the stored one.
 
-    The compiler stores a weight as its kernel reads it (OHWI filters, a trained slice); the person always sees the
+    The compiler stores a weight as its kernel reads it (OHWI filters, a trained slice); the user always sees the
     model's own layout and full shape.
     """
 

@@ -26,10 +26,10 @@ def fold_affine(graph: Graph) -> Graph:
     gradient nobody computes and whose kernel is fast because it is constant, nor any into a trained weight that is
     larger than the activation.
     """
-    return _fold_behind(_fold_before(_fold_behind(graph)))
+    return _fold_after(_fold_before(_fold_after(graph)))
 
 
-def _fold_behind(graph: Graph) -> Graph:
+def _fold_after(graph: Graph) -> Graph:
     """Chains behind a product; any other chain becomes one scale and one shift where that is shorter."""
     chains = Chains(graph)
 
@@ -121,19 +121,19 @@ def _channels(b: Builder, vector: Value, start: int, size: int, stride: int = 1)
 def _fold_before(graph: Graph) -> Graph:
     """Chains that nothing but products reads."""
     chains = Chains(graph)
-    behind: dict[Value, tuple[Value, Affine]] = {}  # a value that only products read: what it is a scale and shift of
+    after: dict[Value, tuple[Value, Affine]] = {}  # a value that only products read: what it is a scale and shift of
 
     def fold(b: Rewriter, node: Node) -> Value | None:
         steps = chains.ending_at(node.outputs[0]) if node.outputs else []
         if steps and _all_readers_take(chains, steps):
-            behind[node.outputs[0]] = b.current(steps[0].x), chains.compose(b, steps)
-        elif node.inputs and node.inputs[0] in behind:
-            x, affine = behind[node.inputs[0]]
+            after[node.outputs[0]] = b.current(steps[0].x), chains.compose(b, steps)
+        elif node.inputs and node.inputs[0] in after:
+            x, affine = after[node.inputs[0]]
             if not isinstance(node.op, ops.Slice):
                 return _with_input_folded(b, node, x, affine)
             channels = (node.op.begin[-1], node.op.size[-1], node.op.strides[-1] if node.op.strides else 1)
             cut = (None if v is None else _channels(b, v, *channels) for v in (affine.scale, affine.shift))
-            behind[node.outputs[0]] = b(node.op, x), Affine(*cut)
+            after[node.outputs[0]] = b(node.op, x), Affine(*cut)
         return None
 
     return rewrite(graph, fold)

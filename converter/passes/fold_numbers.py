@@ -13,7 +13,7 @@ def fold_numbers(graph: Graph) -> Graph:
     """Return the graph without products with a number that constants can hold.
 
     Before: Transpose(MatMul(x, W) + b) * 0.125.             After: Transpose(MatMul(x, W * 0.125) + b * 0.125).
-    Before: (x * cosines + turned * sines) * 0.125.          After: x * (cosines * 0.125) + turned * (sines * 0.125).
+    Before: (x * cosines + rotated * sines) * 0.125.          After: x * (cosines * 0.125) + rotated * (sines * 0.125).
 
     So frozen queries come scaled, and their cotangents go back so.
     """

@@ -17,9 +17,9 @@ def read_by_rows(b: Rewriter, node: Node) -> Value | None:
     perm = _kept_rows(b, w)
     if perm is None:
         return None
-    turned = b.producer(w, ops.Transpose)
-    assert turned is not None
-    return b(ops.MatMul(node.op.adj_x, not node.op.adj_y), x, b.transpose(turned.inputs[0], perm))
+    transposed = b.producer(w, ops.Transpose)
+    assert transposed is not None
+    return b(ops.MatMul(node.op.adj_x, not node.op.adj_y), x, b.transpose(transposed.inputs[0], perm))
 
 
 def made_by_rows(b: Rewriter, node: Node) -> Value | None:
@@ -72,15 +72,15 @@ def summed_over_features(b: Rewriter, node: Node) -> Value | None:
 
 def _sum_of_product(b: Rewriter, total: ops.Sum, d: Value, o: Value) -> Value:
     """Sum(d * o) along the last axis; of both before and behind the same moves, where o is kept for other readers."""
-    turned = b.producer(d, ops.Transpose)
-    if turned is not None and turned.op.perm[-1] == len(turned.op.perm) - 1:
-        back = ops.Transpose(tuple(sorted(range(len(d.shape)), key=turned.op.perm.__getitem__)))
-        behind = _made_of(b, o, back)
-        if behind is not None:
-            return b.transpose(_sum_of_product(b, total, turned.inputs[0], behind), turned.op.perm)
+    transposed = b.producer(d, ops.Transpose)
+    if transposed is not None and transposed.op.perm[-1] == len(transposed.op.perm) - 1:
+        back = ops.Transpose(tuple(sorted(range(len(d.shape)), key=transposed.op.perm.__getitem__)))
+        after = _made_of(b, o, back)
+        if after is not None:
+            return b.transpose(_sum_of_product(b, total, transposed.inputs[0], after), transposed.op.perm)
     flat = b.producer(d, ops.Reshape)
-    if flat is not None and (behind := _made_of(b, o, ops.Reshape(flat.inputs[0].shape))) is not None:
-        return b(total, b.reshape(b(ops.Mul(), flat.inputs[0], behind), d.shape))
+    if flat is not None and (after := _made_of(b, o, ops.Reshape(flat.inputs[0].shape))) is not None:
+        return b(total, b.reshape(b(ops.Mul(), flat.inputs[0], after), d.shape))
     return b(total, b(ops.Mul(), d, o))
 
 
@@ -91,8 +91,8 @@ def _made_of(b: Rewriter, value: Value, op: Op) -> Value | None:
 
 def _kept_rows(b: Rewriter, value: Value) -> tuple[int, ...] | None:
     """Return the transpose of a value, its last two axes exchanged, if then the last axis stays the last one."""
-    turned = b.producer(value, ops.Transpose)
-    if turned is None or not b.used_once(value) or turned.op.perm[-2] != len(turned.op.perm) - 1:
+    transposed = b.producer(value, ops.Transpose)
+    if transposed is None or not b.used_once(value) or transposed.op.perm[-2] != len(transposed.op.perm) - 1:
         return None
-    *front, first, second = turned.op.perm
+    *front, first, second = transposed.op.perm
     return (*front, second, first)

@@ -168,15 +168,15 @@ def _signs(b: Rewriter, x: Value, y: Value) -> Value | None:
         if inner is None or array is None or is_described(array) or not b.used_once(product):
             continue
         axis = inner.op.axis - len(product.shape) + array.ndim
-        turned = [b.producer(v, ops.Neg) for v in inner.inputs]
+        transposed = [b.producer(v, ops.Neg) for v in inner.inputs]
         if axis < 0 or array.shape[axis] != product.shape[inner.op.axis] or array.size >= product.type.size:
             continue
-        if not any(turned):
+        if not any(transposed):
             continue
         sizes = [v.shape[inner.op.axis] for v in inner.inputs]
-        signs = np.repeat([-1.0 if neg else 1.0 for neg in turned], sizes).astype(array.dtype)
+        signs = np.repeat([-1.0 if neg else 1.0 for neg in transposed], sizes).astype(array.dtype)
         signed = array * signs.reshape((-1,) + (1,) * (array.ndim - axis - 1))
-        pieces = [neg.inputs[0] if neg else v for neg, v in zip(turned, inner.inputs, strict=True)]
+        pieces = [neg.inputs[0] if neg else v for neg, v in zip(transposed, inner.inputs, strict=True)]
         return b(ops.Mul(), b(inner.op, *pieces), b.constant(signed, name=factor.name))
     return None
 
@@ -205,10 +205,10 @@ def _concatenation(b: Rewriter, x: Value, y: Value) -> Value | None:
     if padded != [i for i, p in enumerate(second.op.paddings) if any(p)] or len(padded) != 1:
         return None
     (axis,) = padded
-    for before, behind in ((first, second), (second, first)):
-        low, high = before.op.paddings[axis][0], behind.op.paddings[axis][1]
-        if low + before.inputs[0].shape[axis] == behind.op.paddings[axis][0]:
-            joined = b(ops.Concat(axis), *_pieces(b, before, axis), *_pieces(b, behind, axis))
+    for before, after in ((first, second), (second, first)):
+        low, high = before.op.paddings[axis][0], after.op.paddings[axis][1]
+        if low + before.inputs[0].shape[axis] == after.op.paddings[axis][0]:
+            joined = b(ops.Concat(axis), *_pieces(b, before, axis), *_pieces(b, after, axis))
             around = tuple((low, high) if i == axis else (0, 0) for i in range(len(x.shape)))
             return b(ops.Pad(around), joined) if low or high else joined
     return None

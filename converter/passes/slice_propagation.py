@@ -105,9 +105,9 @@ def _parts(graph: Graph, node: Node, read: Box) -> Parts:
     result, boxes = list(whole.result), [list(box) for box in whole.operands]
     for axis in cut:
         for k, value in enumerate(node.inputs):
-            met = None if value in graph.parameters else _axis_met(node, k, axis)
-            if met is not None:
-                boxes[k][met] = result[axis] = read[axis]
+            contracted = None if value in graph.parameters else _axis_contracted(node, k, axis)
+            if contracted is not None:
+                boxes[k][contracted] = result[axis] = read[axis]
     made = Parts(tuple(result), tuple(map(tuple, boxes)))
     types = [v.type.with_shape(_shape(box)) for v, box in zip(node.inputs, made.operands, strict=True)]
     return made if _makes(node.op, types, _shape(made.result)) else whole
@@ -122,14 +122,14 @@ def _before(op: ops.Slice, read: Box) -> Box:
     )
 
 
-def _axis_met(node: Node, k: int, axis: int) -> int | None:
+def _axis_contracted(node: Node, k: int, axis: int) -> int | None:
     """Return the axis of an operand that elements of the result meet only at their own place on `axis`."""
     size = node.output.shape[axis]
     known = [Rows.none(len(v.shape)) for v in node.inputs]
-    for met, there in enumerate(node.inputs[k].shape):
+    for contracted, there in enumerate(node.inputs[k].shape):
         if there != size:
             continue
-        known[k] = _numbered(len(node.inputs[k].shape), met, size)
+        known[k] = _numbered(len(node.inputs[k].shape), contracted, size)
         try:
             made = node.op.batch_rows(tuple(v.type for v in node.inputs), *known)
         except RowsMixed:
@@ -137,7 +137,7 @@ def _axis_met(node: Node, k: int, axis: int) -> int | None:
         assert isinstance(made, Rows)
         same = made.of == _numbered(len(node.output.shape), axis, size).of
         if (same | (made.of == NO_ROW)).all() and same.any():
-            return met
+            return contracted
     return None
 
 

@@ -23,7 +23,7 @@ ADAPTERS = "pocketune.adapters"
 
 @dataclass(frozen=True)
 class LowRank:
-    """An adapter: the weight W is met as W + scale * A B; with a magnitude (DoRA) the columns of that have its lengths.
+    """An adapter: the weight W is used as W + scale * A B; with a magnitude (DoRA) its columns have these lengths.
 
     Attributes:
         weight, shape: of W as the model has it.

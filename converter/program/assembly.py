@@ -2,7 +2,7 @@
 
 The metadata entry `pocketune.inference` is zlib-compressed: a line of JSON, the parts of the model's file in order,
 then the bytes of its own, which are the tables of the flatbuffer. All else is in the program already, as a buffer, or
-in the state, or computed from them: a phone exports the model of the person without a writer of flatbuffers, and no
+in the state, or computed from them: a phone exports the model of the user without a writer of flatbuffers, and no
 weight is stored twice.
 """
 

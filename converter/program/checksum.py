@@ -1,6 +1,6 @@
-"""The seal of a program file: a sha256 over every byte of it, carried inside it.
+"""The checksum of a program file: a sha256 over every byte of it, carried inside it.
 
-A runtime runs a file with flipped bits as if nothing were wrong, so whoever opens a program checks the seal first,
+A runtime runs a file with flipped bits as if nothing were wrong, so whoever opens a program checks the checksum first,
 before any of its tables is read. The metadata entry `pocketune.seal` is `pocketune-sha256:` and 64 hexadecimal digits:
 the sha256 of the file with these digits replaced by zeros. It finds accidents; it is no signature.
 """
@@ -18,29 +18,29 @@ _MARK = b"pocketune-sha256:"
 _DIGITS = 64
 #: A state file begins so, which is taken for a program at times.
 STATE = b"PTSTATE\n"
-#: The entry before the file is sealed.
+#: The entry before the checksum is computed.
 BLANK = _MARK + b"0" * _DIGITS
 
 
-def seal(file: memoryview, start: int) -> None:
+def add_checksum(file: memoryview, start: int) -> None:
     """Writes the digest of a file into its entry `BLANK`, which begins at `start`, in place."""
     file[start + len(_MARK) : start + len(BLANK)] = hashlib.sha256(file).hexdigest().encode()
 
 
-def is_sealed(data: bytes | mmap.mmap) -> bool:
+def has_checksum(data: bytes | mmap.mmap) -> bool:
     """Return whether a file looks like a program, damaged or not."""
     return data.find(_MARK) >= 0
 
 
-def reseal(data: bytes) -> bytes:
-    """Return the seal of a sealed file that was changed on purpose."""
+def with_new_checksum(data: bytes) -> bytes:
+    """Return a file that was changed on purpose, with its checksum computed anew."""
     changed, start = bytearray(data), data.index(_MARK)
     changed[start : start + len(BLANK)] = BLANK
-    seal(memoryview(changed), start)
+    add_checksum(memoryview(changed), start)
     return bytes(changed)
 
 
-def check_seal(data: bytes | mmap.mmap) -> str:
+def verify_checksum(data: bytes | mmap.mmap) -> str:
     """Finds any changed byte of a program file.
 
     Returns:
@@ -58,7 +58,7 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     mark = data.find(_MARK)
     if mark < 0:
         raise UsageError(
-            "it is no Pocketune program, or damaged: it has no seal;"
+            "it is no Pocketune program, or damaged: it has no checksum;"
             " a model that was exported has none, and does not train",
             page="program-files",
         )
@@ -67,5 +67,5 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     digest.update(b"0" * _DIGITS)
     digest.update(memoryview(data)[end:])
     if digest.hexdigest().encode() != data[start:end]:
-        raise UsageError("it is damaged, its seal does not match: build or copy it again", page="program-files")
+        raise UsageError("it is damaged, its checksum does not match: build or copy it again", page="program-files")
     return digest.hexdigest()

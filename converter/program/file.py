@@ -1,4 +1,4 @@
-"""Program file reader: nothing in it is believed before its seal and its manifest are checked. Needs no LiteRT."""
+"""Program file reader: nothing in it is believed before its checksum and its manifest are checked. Needs no LiteRT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.program.checksum import check_seal
+from converter.program.checksum import verify_checksum
 from converter.program.flatbuffer.metadata import ACCOUNT, read_metadata
 from converter.program.manifest import (
     FROZEN,
@@ -131,9 +131,9 @@ def _mapped(path: Path, descriptor: int) -> bytes | mmap.mmap:
 
 
 def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None) -> ProgramFile:
-    """Return a program, unless its seal, its manifest or a tensor that the manifest names is not right."""
+    """Return a program, unless its checksum, its manifest or a tensor that the manifest names is not right."""
     try:
-        digest = check_seal(data)
+        digest = verify_checksum(data)
         metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT))
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest", page="program-files")

@@ -1,4 +1,4 @@
-"""Operators by layer of the person's model."""
+"""Operators by layer of the user's model."""
 
 from __future__ import annotations
 

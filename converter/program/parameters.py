@@ -1,4 +1,4 @@
-"""Trained weights as the person knows them, from the tensors of a state."""
+"""Trained weights as the user knows them, from the tensors of a state."""
 
 from __future__ import annotations
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from converter.runtime.entry import Report
-from converter.runtime.generation import generate
-from converter.runtime.gradient_range import UnderflowWarning
-from converter.runtime.interchange import StateSpec
-from converter.runtime.journal import Journal
-from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
-from converter.runtime.rates import RateWarning
-from converter.runtime.saved import Restored, StateWarning, load_state, save_state
-from converter.runtime.session import TrainingSession
-from converter.runtime.state_file import State
-from converter.runtime.texts import packed_texts, rows_of_texts
+from converter.runtime.data.texts import packed_texts, rows_of_texts
+from converter.runtime.interpreters.entry import Report
+from converter.runtime.session.generation import generate
+from converter.runtime.session.gradient_range import UnderflowWarning
+from converter.runtime.session.journal import Journal
+from converter.runtime.session.loop import Evaluated, Event, Finished, Started, Step
+from converter.runtime.session.rates import RateWarning
+from converter.runtime.session.session import TrainingSession
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.saved import Restored, StateWarning, load_state, save_state
+from converter.runtime.state.state_file import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Errors for people. Each says what is wrong, where (layer, the person's source line), and what to do next.
+"""Errors for people. Each says what is wrong, where (layer, the user's source line), and what to do next.
 
 Behind the message is the page of docs/errors/ about refusals of its kind, a note of the exception.
 """
@@ -60,7 +60,7 @@ class UnsupportedSite:
     Attributes:
         primitive: the operation: JAX's name of the primitive, or the compiler's name of its op.
         layer: path of the layer, empty outside of any.
-        source: the person's `file:line`, empty where unknown.
+        source: the user's `file:line`, empty where unknown.
         reason: what about it is not supported.
         advice: what to do instead.
     """

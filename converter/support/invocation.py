@@ -1,4 +1,4 @@
-"""Command lines that a person can run as they are printed."""
+"""Command lines that a user can run as they are printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(arguments: str) -> str:
 
 
 def program() -> str:
-    """Return what a person types before the name of a command."""
+    """Return what a user types before the name of a command."""
     python = Path(sys.executable or "python")
     script = python.with_name(NAME)
     if script.is_file():
@@ -30,7 +30,7 @@ def program() -> str:
 
 
 def _typed(path: Path) -> str:
-    """Return a program as a person would type it: its name where the shell finds it, else its path."""
+    """Return a program as a user would type it: its name where the shell finds it, else its path."""
     found = which(path.name)
     if found is not None and Path(found).absolute() == path:
         return path.name

@@ -24,21 +24,21 @@ _CHATTER = re.compile(r"INFO: |I\d{4} |\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All 
 
 
 def are_wanted() -> bool:
-    """Return whether the person asks for the logs of libraries."""
+    """Return whether the user asks for the logs of libraries."""
     return os.environ.get(VERBOSE, "0") not in ("", "0")
 
 
-def quiet_environment() -> dict[str, str]:
+def silent_environment() -> dict[str, str]:
     """Return what TensorFlow and XLA read in the environment of a process of ours: errors alone.
 
-    Empty where logs are wanted; what the person has set stays.
+    Empty where logs are wanted; what the user has set stays.
     """
     return {} if are_wanted() else {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
 
 
 def hush() -> None:
     """Keeps what TensorFlow and XLA log from the terminal, for a process that is ours from its start."""
-    os.environ.update(quiet_environment())
+    os.environ.update(silent_environment())
     sys.meta_path.insert(0, _TensorFlow())
 
 

@@ -1,4 +1,4 @@
-"""Human-readable figures: sizes, counts, shares, and what those of `converter.tflite.costs.costs` are called."""
+"""Human-readable figures: sizes, counts, shares, and what those of `converter.backend.costs.costs` are called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import ceil
 
 from converter.support.errors import UsageError
 
-#: The figures of `converter.tflite.costs.costs` in words, in the order shown; the flag says that they are bytes.
+#: The figures of `converter.backend.costs.costs` in words, in the order shown; the flag says that they are bytes.
 COSTS: dict[str, tuple[str, bool]] = {
     "trained_parameters": ("trained parameters", False),
     "flops_forward": ("FLOPs forward", False),
@@ -38,7 +38,7 @@ def reading(nbytes: float, least: float | None = None, most: float | None = None
     """Return how long a step reads the file where no page of it stays in memory, and whether it waits for that.
 
     Args:
-        nbytes: that a step reads, each as often as it is met.
+        nbytes: that a step reads, each as often as it is read.
         least: seconds that the step computes; None where they are not known.
         most: the same, where it takes longest.
     """
@@ -65,7 +65,7 @@ def share(fraction: float) -> str:
 
 
 def amount(name: str, value: float | None, unit: str = "") -> str:
-    """Return a figure of `converter.tflite.costs.costs` with its unit.
+    """Return a figure of `converter.backend.costs.costs` with its unit.
 
     Args:
         name: its key in `COSTS`.

@@ -1,4 +1,4 @@
-"""Augmentation: what a training step does to its inputs first, by the person's own JAX function."""
+"""Augmentation: what a training step does to its inputs first, by the user's own JAX function."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _INPUT = "input of "
 _EPSILON = 1e-7
 
 
-def with_inputs_apart(graph: Graph, layers: Sequence[BatchNorm], change: Callable[[Graph], Graph]) -> Graph:
+def with_independent_inputs(graph: Graph, layers: Sequence[BatchNorm], change: Callable[[Graph], Graph]) -> Graph:
     """Return what a change makes of a graph, which leaves the inputs of the layers that may train as they are.
 
     Without it a scale before a layer, of another normalization for example, and that of the layer become one, and the
@@ -243,10 +243,10 @@ def _meeting(graph: Graph, layer: BatchNorm) -> tuple[Value, Value]:
     of_statistics = dependents(graph, (names[layer.mean], names[layer.variance]))
     fed = dependents(graph, graph.inputs)
     meetings = [n for n in graph.nodes if n.outputs[0] in fed and any(v in of_statistics - fed for v in n.inputs)]
-    met = [(v, w) for n in meetings for v, w in _pairs(n) if v in fed and v not in of_statistics]
+    contracted = [(v, w) for n in meetings for v, w in _pairs(n) if v in fed and v not in of_statistics]
     reason = layer.problem
     # The scale of the input, and the shift behind it.
-    if len(met) != 1 or len(meetings) != 2 or met[0][0].shape[0] != graph.inputs[0].shape[0]:
+    if len(contracted) != 1 or len(meetings) != 2 or contracted[0][0].shape[0] != graph.inputs[0].shape[0]:
         reason = reason or "it is called more than once, or not on rows of the batch"
     if reason is not None:
         advice = (
@@ -259,7 +259,7 @@ def _meeting(graph: Graph, layer: BatchNorm) -> tuple[Value, Value]:
             [site],
             page="batch-normalization",
         )
-    return met[0]
+    return contracted[0]
 
 
 def _pairs(node: Node) -> list[tuple[Value, Value]]:

@@ -78,8 +78,8 @@ def _projected(b: Builder, constraint: Graph, stored: Value, view: View, shape: 
     for step in view.steps:
         shapes.append(View((step,)).of(np.broadcast_to(np.float32(0), shapes[-1])).shape)
     for (kind, how), before in zip(reversed(view.steps), reversed(shapes[:-1]), strict=True):
-        turned = kind == "transpose"
-        stored = b.transpose(stored, tuple(np.argsort(how).tolist())) if turned else b.reshape(stored, before)
+        transposed = kind == "transpose"
+        stored = b.transpose(stored, tuple(np.argsort(how).tolist())) if transposed else b.reshape(stored, before)
     (kept,) = b.inline(constraint, [stored]).values()
     for kind, how in view.steps:
         kept = b.transpose(kept, how) if kind == "transpose" else b.reshape(kept, how)

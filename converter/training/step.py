@@ -158,8 +158,8 @@ def application(
 ) -> Graph:
     """`apply`: updates every parameter and slot from the accumulators, which hold `scale` times the gradient.
 
-    To clear them is left to who holds them: the program's variables (`converter.tflite.lowering.state`), or the caller
-    (`converter.runtime.memory`).
+    To clear them is left to who holds them: the program's variables (`converter.backend.lowering.state`), or the caller
+    (`converter.runtime.interpreters.memory`).
     """
     graph = Graph(parameters=dict(selected.parameters))
     gradients = _with_accumulators(graph, selected.weights())

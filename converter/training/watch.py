@@ -35,8 +35,8 @@ def _of_loss(step: Graph) -> Iterator[Node]:
     for node in step.nodes:
         if node.origin.is_late or needed.isdisjoint(node.outputs):
             continue
-        is_met = not active.isdisjoint(node.outputs) and not active.isdisjoint(node.inputs)
-        if finite.pole(node) is Pole.VALUE or (is_met and finite.pole(node) is Pole.SLOPE):
+        is_combined = not active.isdisjoint(node.outputs) and not active.isdisjoint(node.inputs)
+        if finite.pole(node) is Pole.VALUE or (is_combined and finite.pole(node) is Pole.SLOPE):
             yield from _inside(node)
 
 

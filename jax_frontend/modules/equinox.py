@@ -15,7 +15,7 @@ from jax_frontend.modules import Opened
 def open_equinox(apply: Callable[..., Any] | None, module: Any) -> Opened:
     """Return the function of a module, which is its own tree of parameters.
 
-    Without a function of the person's the module is called for each example by `jax.vmap`, as Equinox does.
+    Without a function of the user's the module is called for each example by `jax.vmap`, as Equinox does.
     """
 
     def call(module: Any, *inputs: Any) -> Any:
@@ -43,5 +43,5 @@ class _Marked:
         self.rate = rate
 
     def __call__(self, x: Any, *, key: Any = None, inference: bool | None = None) -> Any:
-        """Returns x, marked; a key and a mode of the person's own are not needed."""
+        """Returns x, marked; a key and a mode of the user's own are not needed."""
         return dropout(x, self.rate)

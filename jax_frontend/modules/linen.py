@@ -1,4 +1,4 @@
-"""Modules of flax.linen: their layers are met where they are called, however the model is wrapped."""
+"""Modules of flax.linen: their layers are found where they are called, however the model is wrapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow: calls, conditionals, loops and derivatives that the person wrote."""
+"""Control flow: calls, conditionals, loops and derivatives that the user wrote."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def custom_vjp_call(call: Equation, *values: Value) -> Result:
 
 
 def _backward(call: Equation, types: list[jax.ShapeDtypeStruct], wanted: list[bool]) -> Graph:
-    """The person's bwd as a graph: residuals and cotangents in, one cotangent an argument out, named "0", "1", ..."""
+    """The user's bwd as a graph: residuals and cotangents in, one cotangent an argument out, named "0", "1", ..."""
     given: list[str] = []
 
     def run(*arrays: Any) -> list[Any]:

@@ -97,9 +97,9 @@ class _Windows:
         total: Value | None = None
         for place in range(w.shape[1]):
             begin = (0, place * dilation, 0, 0, 0)
-            met = cut(b, x, begin, (batch, planes, *image), (1, stride, 1, 1, 1) if stride > 1 else ())
+            contracted = cut(b, x, begin, (batch, planes, *image), (1, stride, 1, 1, 1) if stride > 1 else ())
             filters = b.reshape(cut_axis(b, w, 1, place, 1), (w.shape[0], *w.shape[2:]))
-            part = _Windows(*rest).apply(b, b.reshape(met, (batch * planes, *image)), filters, groups)
+            part = _Windows(*rest).apply(b, b.reshape(contracted, (batch * planes, *image)), filters, groups)
             total = part if total is None else b(ops.Add(), total, part)
         assert total is not None
         return b.reshape(total, (batch, planes, *total.shape[1:]))
@@ -120,8 +120,8 @@ def _transposed(b: Builder, x: Value, w: Value, strides: Pair, padding: Padding,
     """A convolution over a dilated input is the input gradient of a strided one with the filter turned around."""
     reach = tuple((k - 1) * d for k, d in zip(w.shape[1:3], dilation, strict=True))
     outer: Padding = tuple((r - low, r - high) for r, (low, high) in zip(reach, padding, strict=True))  # type: ignore[assignment]
-    turned = b.transpose(b(ops.Reverse((1, 2)), w), (3, 1, 2, 0))
-    return b(ops.Conv2DInputGrad(strides, outer, dilation, size), x, turned)
+    transposed = b.transpose(b(ops.Reverse((1, 2)), w), (3, 1, 2, 0))
+    return b(ops.Conv2DInputGrad(strides, outer, dilation, size), x, transposed)
 
 
 def _grouped(b: Builder, op: ops.Conv2D, x: Value, w: Value, groups: int) -> Value:

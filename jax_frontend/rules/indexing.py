@@ -23,7 +23,7 @@ def gather(call: Equation, x: Value, indices: Value) -> Result:
     """Whole slices along one axis, elements along the last axis row by row, or anything at known positions.
 
     Of an index out of range the mode says what is read: another number (JAX's is NaN where nothing is said), or the
-    nearest element. What a person promises to lie within is the nearest element, too, without a derivative, as in XLA.
+    nearest element. What a user promises to lie within is the nearest element, too, without a derivative, as in XLA.
     """
     numbers = call.params["dimension_numbers"]
     call = unpromised(call, jax.lax.GatherScatterMode.CLIP) if call.is_primal else call

@@ -47,11 +47,11 @@ def _rest(x: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
 def _untransposed(b: Builder, x: Value, *groups: tuple[int, ...]) -> tuple[Value, list[tuple[int, ...]]]:
     """The value before a transpose, and where the axes of each group stand there."""
     assert isinstance(b, FoldingBuilder)
-    turned = b.producer(x, ops.Transpose)
-    if turned is None:
+    transposed = b.producer(x, ops.Transpose)
+    if transposed is None:
         return x, list(groups)
-    perm = turned.op.perm
-    return turned.inputs[0], [tuple(perm[a] for a in group) for group in groups]
+    perm = transposed.op.perm
+    return transposed.inputs[0], [tuple(perm[a] for a in group) for group in groups]
 
 
 def _matrix(

@@ -34,8 +34,8 @@ def reshape(call: Equation, x: Value) -> Result:
     """Row-major, of the axes in another order if one is given; leading axes of size 1 are left to broadcasting."""
     order = call.params.get("dimensions")
     if order is not None:
-        turned = call.b.transpose(full(call.b, x, call.inputs[0]), tuple(int(d) for d in order))
-        return call.b.reshape(turned, call.output.shape)
+        transposed = call.b.transpose(full(call.b, x, call.inputs[0]), tuple(int(d) for d in order))
+        return call.b.reshape(transposed, call.output.shape)
     if x.type.size == 1:
         return call.b.reshape(x, ())
     return aligned(call.b, full(call.b, x, call.inputs[0]), call.output.shape)

@@ -1,6 +1,6 @@
 """What the Android app and the page in the browser carry, and what their tests compare with.
 
-The digits CNN of the demo as a training program with spare classes for symbols of the person's own, samples for replay,
+The digits CNN of the demo as a training program with spare classes for symbols of the user's own, samples for replay,
 and their description; the same bytes each time on the same machine. With SoCs, such as SM8650, the program's steps are
 split, and it is there once more for the NPU of each.
 """
@@ -21,8 +21,8 @@ import numpy as np
 
 import converter
 from converter.program.manifest import StateTensor
-from converter.runtime.interchange import StateSpec
-from converter.runtime.state_file import State, pack
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.state_file import State, pack
 from examples import EXAMPLES
 from examples.digits import load
 from scripts.app_assets.handwriting import Writer
@@ -34,12 +34,12 @@ SPARE = 6
 #: Of the built-in samples, per digit.
 REPLAY = 20
 BATCH = 8
-#: Of a logit nobody has trained: no answer before the person teaches it, and yet it learns within a few steps.
+#: Of a logit nobody has trained: no answer before the user teaches it, and yet it learns within a few steps.
 SILENT = -4.0
 #: How the app trains. Chosen on six other writers (seeds 1 to 6), not on the one of the tests.
 RECIPE = {"epochs": 15, "learning_rate": 2e-3, "replay": 0.5, "held_out_every": 4}
 
-#: The person of the app's test; no figure in this repository was chosen on this handwriting.
+#: The user of the app's test; no figure in this repository was chosen on this handwriting.
 PERSON = Writer(slant=0.42, turn=0.3, width=0.85, habits=True, unsteady=0.03, seed=77)
 OF_EACH_DIGIT = 8
 #: Whose drawings the page offers to those who have no pen at hand, and how many of each digit.
@@ -117,7 +117,7 @@ def describe(program: bytes, samples: bytes, preprocessing: Preprocessing) -> di
 
 
 def drawings(preprocessing: Preprocessing) -> dict[str, Any]:
-    """Strokes and their images for the app's tests: odd ones, and one person's handwriting in the order of teaching."""
+    """Strokes and their images for the app's tests: odd ones, and one user's handwriting in the order of teaching."""
     odd: list[Sequence[Stroke]] = [
         [[(5.0, 5.0, 0)]],
         [[(0.0, 0.0, 0), (100.0, 0.0, 9)]],

@@ -1,6 +1,6 @@
 """Digits written with a finger, by people who write differently: strokes for the app's tests.
 
-Each digit has skeletons drawn by hand; a person slants, turns and squeezes them, has habits of their own, and never
+Each digit has skeletons drawn by hand; a user slants, turns and squeezes them, has habits of their own, and never
 writes a digit twice the same.
 """
 

@@ -23,7 +23,7 @@ _SELECTED = re.compile(rb"selected (\d+) ops, from a total of (\d+) ops. resulte
 def compile_ahead(program: Path, soc: str, out: Path) -> None:
     """Writes the file that LiteRT runs on that SoC's NPU: of all signatures but the update nothing is left for the CPU.
 
-    It is no sealed program, and is of use beside the one that it was made from.
+    It has no checksum, and is of use beside the one that it was made from.
 
     Raises:
         UsageError: the compiler is not set up, knows no such SoC, or leaves operators over.

@@ -35,6 +35,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_frontend
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import Subgraph, draft
+from converter.backend.lowering.context import Lowering
+from converter.backend.lowering.rules.linear import LARGEST_UNPACKED
+from converter.backend.lowering.state import with_own_results
+from converter.backend.schedule import numbering
+from converter.backend.stages import in_order, to_builtins
+from converter.backend.targets import target as find_target
 from converter.ir import INT4, INT8, Builder, Graph, Node, TensorType, Value, ops
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes import eliminate_dead_code
@@ -43,14 +51,6 @@ from converter.passes.canonical import canonicalize, specialize
 from converter.passes.idioms import with_idioms
 from converter.program.flatbuffer.schema import in_pairs
 from converter.support.errors import UnsupportedError
-from converter.tflite import builtins as tfl
-from converter.tflite.backend import in_order, to_builtins
-from converter.tflite.emit.emit import Subgraph, draft
-from converter.tflite.lowering.context import Lowering
-from converter.tflite.lowering.rules.linear import LARGEST_UNPACKED
-from converter.tflite.lowering.state import with_own_results
-from converter.tflite.schedule import numbering
-from converter.tflite.targets import target as find_target
 
 TARGET = find_target("litert-2/x86-64")
 INTEGERS = {"int8": INT8, "int4": INT4}
@@ -123,10 +123,10 @@ def model_of(shape: Shape) -> jax_frontend.Model:
     return jax_frontend.Model(block, params, [typed(1, shape.tokens, shape.width)])
 
 
-def graphs_of(shape: Shape, form: str, apart: bool, flat: bool = False) -> dict[str, Graph]:
+def graphs_of(shape: Shape, form: str, separate: bool, flat: bool = False) -> dict[str, Graph]:
     """Return the semantic `forward` and `backward` of a block; weights (`w/<name>`) and adapters are inputs.
 
-    `apart`: matrices of integers come in pieces, as they are met. `flat`: as vectors, which is all that memory can be.
+    `separate`: matrices of integers come in pieces, one a product. `flat`: as vectors, which is all that memory can be.
     """
     traced = canonicalize(with_idioms(jax_frontend.trace(model_of(shape), 1)))
     names = {value: parameter.name for value, parameter in traced.parameters.items()}
@@ -134,17 +134,17 @@ def graphs_of(shape: Shape, form: str, apart: bool, flat: bool = False) -> dict[
     for value, name in names.items():
         if form != "float32" and name.startswith("w/"):
             columns, rows = value.shape
-            most = max(1, LARGEST_UNPACKED // columns) if apart else rows
+            most = max(1, LARGEST_UNPACKED // columns) if separate else rows
             pieces = [TensorType((min(most, rows - i), columns), INTEGERS[form]) for i in range(0, rows, most)]
             if flat:
                 pieces = [type.with_shape((type.size,)) for type in pieces]
-            stored[value] = [Value(type, f"{name}/{i}" if apart else name) for i, type in enumerate(pieces)]
+            stored[value] = [Value(type, f"{name}/{i}" if separate else name) for i, type in enumerate(pieces)]
     scales = {value: np.full(value.shape, 1e-2, np.float32) for value, name in names.items() if name.startswith("s/")}
     traced.inputs += [v for value in names if value not in scales for v in stored.get(value, [value])]
     traced.constants |= scales
     traced.parameters = {}
 
-    def met_as_integers(b: Rewriter, node: Node) -> Value | None:
+    def contracted_as_integers(b: Rewriter, node: Node) -> Value | None:
         if not isinstance(node.op, ops.MatMul) or node.inputs[1] not in stored:
             return None
         columns = node.inputs[1].shape[0]
@@ -152,7 +152,7 @@ def graphs_of(shape: Shape, form: str, apart: bool, flat: bool = False) -> dict[
         parts = [b(ops.CastMatMul(adj_y=True), node.inputs[0], piece) for piece in pieces]
         return parts[0] if len(parts) == 1 else b(ops.Concat(2), *parts)
 
-    forward = rewrite(traced, met_as_integers)
+    forward = rewrite(traced, contracted_as_integers)
     (y,) = forward.outputs.values()
     b = Builder(forward.copy())
     dy = b.input("dy", y.type)
@@ -219,19 +219,19 @@ def as_stored(array: np.ndarray) -> np.ndarray:
 
 def write_files(shape: Shape, form: str, way: str, folder: Path) -> None:
     """Write what a way opens: `all.tflite`, or `<block>.tflite`; weights that are arguments go into `<block>.bin`."""
-    apart = way in ("arguments", "buffers")
-    graphs = graphs_of(shape, form, apart, way == "buffers")
+    separate = way in ("arguments", "buffers")
+    graphs = graphs_of(shape, form, separate, way == "buffers")
     given = {value.name: list(value.shape) for value in graphs["forward"].inputs}
     adapters = {name: dims for name, dims in given.items() if name[:2] in ("a/", "b/")}
     (folder / "shape.json").write_text(json.dumps({"x": given["x"], "layers": shape.layers, "adapters": adapters}))
-    whole = {name: lowered(graph, {}) for name, graph in graphs.items()} if apart else {}
+    whole = {name: lowered(graph, {}) for name, graph in graphs.items()} if separate else {}
     if way == "whole":
         (folder / "all.tflite").write_bytes(file_of({"step": one_after_another(shape, graphs, form)}))
         return
     for block in range(shape.layers):
         weights = weights_of(shape, form, block)
-        if apart:
-            write_apart(weights, form, folder, block)
+        if separate:
+            write_separately(weights, form, folder, block)
             continue
         own = {f"{name}_{block}": lowered(graph, weights) for name, graph in graphs.items()}
         if way in ("interpreters", "kept"):
@@ -242,7 +242,7 @@ def write_files(shape: Shape, form: str, way: str, folder: Path) -> None:
         (folder / "all.tflite").write_bytes(file_of(whole))
 
 
-def write_apart(weights: Mapping[str, np.ndarray], form: str, folder: Path, block: int) -> None:
+def write_separately(weights: Mapping[str, np.ndarray], form: str, folder: Path, block: int) -> None:
     """Write the weights of a block as a file of their own, each at a multiple of 64 bytes, and where each lies."""
     places, at = [], 0
     with (folder / f"{block}.bin").open("wb") as file:

@@ -229,10 +229,10 @@ def resident(what: str) -> float:
 
 def product(args: argparse.Namespace) -> dict[str, float]:
     """Return the operations a second of a large product with a constant in the stock interpreter."""
+    from converter.backend import builtins as tfl
+    from converter.backend.emit.emit import Subgraph, emit
     from converter.ir import Builder, TensorType
     from converter.support.litert import Interpreter
-    from converter.tflite import builtins as tfl
-    from converter.tflite.emit.emit import Subgraph, emit
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     rows, depth, columns = PRODUCT

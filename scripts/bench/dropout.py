@@ -1,4 +1,4 @@
-"""Whether dropout should drop while a model is fitted to one person: accuracy with and without, on digits.
+"""Whether dropout should drop while a model is fitted to one user: accuracy with and without, on digits.
 
     .venv/bin/python scripts/bench/dropout.py
 

@@ -1,4 +1,4 @@
-"""What each form of an operator costs: the figures of `converter/tflite/targets/*.toml`, measured again.
+"""What each form of an operator costs: the figures of `converter/backend/targets/*.toml`, measured again.
 
     .venv/bin/python scripts/bench/forms.py                             # nanoseconds, on this machine
     .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions; scripts/arm64/prepare makes DIR
@@ -23,8 +23,8 @@ from emulated import LIBRARIES, Emulator
 from rich.console import Console
 from rich.table import Table
 
-from converter.tflite.targets import tables
-from converter.tflite.targets import target as find_target
+from converter.backend.targets import tables
+from converter.backend.targets import target as find_target
 from converter.tools.measure import Case, built, cases, figures, fitted, measured_here, processor
 from scripts.arguments import writable
 

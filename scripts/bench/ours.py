@@ -93,10 +93,10 @@ def model_flops(net: Workload, scheme: str, target: str, micro_batch: int | None
     """Of a step in float32 with every convolution as the model has it, by which rates are told."""
     import optax
 
+    from converter.backend.targets import target as find
     from converter.driver.build import plan
     from converter.driver.options import Options
     from converter.program.origins import PHASES
-    from converter.tflite.targets import target as find
 
     options: dict[str, Any] = {"target": find(target).storing_once(), "signatures": ("train",)}
     options |= {"optimizer": optax.sgd(1.0), "update": net.updates[scheme], "batch": net.batch}

@@ -89,8 +89,8 @@ def library() -> tuple[list[tuple[str, str]], str]:
 
 def words(name: str) -> str:
     """Return the words of a name in small letters."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", " ", name)
-    return apart.lower()
+    separate = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", " ", name)
+    return separate.lower()
 
 
 def ids_of(text: str) -> list[int]:

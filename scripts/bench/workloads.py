@@ -1,4 +1,4 @@
-"""The nets that are measured: plain JAX as a person would write it, with seeded weights and data.
+"""The nets that are measured: plain JAX as a user would write it, with seeded weights and data.
 
     from workloads import workload
     net = workload("W1", batch=8)

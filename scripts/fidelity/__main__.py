@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 import converter
+from converter.backend.targets import tables
+from converter.backend.targets import target as target_of
 from converter.program.file import read_program
 from converter.program.parameters import parameters_of
 from converter.support.errors import UnsupportedError
-from converter.tflite.targets import tables
-from converter.tflite.targets import target as target_of
 from scripts.arguments import writable
 from scripts.fidelity.runtimes import PYTHONS, Call, run
 from tests.models.test_training import BATCH, OPTIMIZERS, STEPS, deviation, expected, weights

@@ -30,7 +30,7 @@ SAYINGS: tuple[tuple[str, type[Fault]], ...] = (
 
 
 def adb_binary(given: str | None = None) -> str:
-    """Return the person's own adb, or the one in adbutils' wheel: two versions on one machine end each other's server.
+    """Return the user's own adb, or the one in adbutils' wheel: two versions on one machine end each other's server.
 
     Raises:
         UsageError: there is none.

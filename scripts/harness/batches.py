@@ -1,4 +1,4 @@
-"""The data of a job: made from a seed or taken from the person's arrays, in the file format that the app reads."""
+"""The data of a job: made from a seed or taken from the user's arrays, in the file format that the app reads."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
 
 
 def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
-    """Make a file of batches of the person's arrays: an .npz with `y` (`y/...` for several) and each input by name.
+    """Make a file of batches of the user's arrays: an .npz with `y` (`y/...` for several) and each input by name.
 
     Raises:
         UsageError: an array is missing, too short, or of another shape.

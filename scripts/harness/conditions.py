@@ -1,4 +1,4 @@
-"""Conditions under which numbers mean little: each has a name, and blocks a run unless the person allows it."""
+"""Conditions under which numbers mean little: each has a name, and blocks a run unless the user allows it."""
 
 from __future__ import annotations
 

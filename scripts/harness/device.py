@@ -111,7 +111,7 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """The serial or the host, as the person gave it."""
+        """The serial or the host, as the user gave it."""
         ...
 
     @property

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import Subgraph, emit
 from converter.ir import FLOAT32, Builder, TensorType
 from converter.runtime.engines.engine import Engine
 from converter.runtime.engines.gpu import Gpu
@@ -13,8 +15,6 @@ from converter.runtime.engines.hexagon import Hexagon
 from converter.runtime.engines.web import Web
 from converter.runtime.engines.work import Outcome, Task
 from converter.support.errors import UsageError
-from converter.tflite import builtins as tfl
-from converter.tflite.emit.emit import Subgraph, emit
 from scripts.harness.computer import Computer
 from scripts.harness.device import Facts
 

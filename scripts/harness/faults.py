@@ -12,8 +12,8 @@ class Fault(DeviceError):
 
     Attributes:
         kind: its name in result files.
-        advice: what a person can do, a sentence.
-        recoverable: worth another try without a person.
+        advice: what a user can do, a sentence.
+        recoverable: worth another try without a user.
         of_variant: says nothing about the device's other work, which goes on.
     """
 
@@ -52,7 +52,7 @@ class Unauthorized(Fault):
 
 
 class NoLogin(Fault):
-    """The machine behind ssh does not let this person in."""
+    """The machine behind ssh does not let this user in."""
 
     kind = "no-login"
     advice = "Make `ssh HOST true` work without a question, then run again with --resume."
@@ -165,7 +165,7 @@ class WrongNumbers(Fault):
 
 
 class Interrupted(Fault):
-    """A person stopped the run."""
+    """A user stopped the run."""
 
     kind = "interrupted"
     advice = "Run again with --resume to finish it."

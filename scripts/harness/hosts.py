@@ -1,4 +1,4 @@
-"""From what the person writes after --on to a device."""
+"""From what the user writes after --on to a device."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _worker(job: str, results: str, **offers: str) -> str:
 
 
 def folder_of(name: str) -> str:
-    """Return where a host on this machine keeps its files: each person's own."""
+    """Return where a host on this machine keeps its files: each user's own."""
     return str(Path(tempfile.gettempdir(), f"pocketune-{os.getuid()}-{name}"))
 
 

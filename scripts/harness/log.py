@@ -33,7 +33,7 @@ class Run:
         session: the same in all files of one invocation: their jobs took turns.
         commit: of Pocketune's own checkout; None outside of git.
         dirty: files differ from the commit.
-        allowed: conditions that hold and that the person accepts.
+        allowed: conditions that hold and that the user accepts.
         setup: how its jobs train.
     """
 
@@ -101,7 +101,7 @@ class Result:
         peak_kib: the most memory that the app's process held, as far as it was asked.
         instructions: for each repeat those of the runtime in a step; empty where nobody counts.
         before, after: the device around the job.
-        allowed: conditions that held around the job and that the person accepts.
+        allowed: conditions that held around the job and that the user accepts.
         discarded: why it is no number; None for a good one.
     """
 

@@ -61,7 +61,7 @@ class Plan:
         rounds: how many jobs there are of each variant, spread over the whole run.
         repeats: trainings in one job, each from the built state.
         steps: of each training, the first `warmup` not counted.
-        data: an .npz of the person's; otherwise data made from `seed`.
+        data: an .npz of the user's; otherwise data made from `seed`.
         check_steps: the steps whose numbers are compared with the host's before anything is timed.
         stall_seconds: a job whose log does not grow for so long has failed.
     """
@@ -133,7 +133,7 @@ class Subject:
         return read_program(self.file).manifest
 
     def batches(self, plan: Plan, folder: Path) -> bytes:
-        """Return the data of its steps. Raises UsageError when the person's file is not what it should be."""
+        """Return the data of its steps. Raises UsageError when the user's file is not what it should be."""
         if plan.data is not None:
             return batches_from(self.manifest, folder / plan.data, plan.steps)
         return random_batches(self.manifest, plan.steps, plan.seed)
@@ -144,7 +144,7 @@ class Setup:
     """How a job trains, as it stands in result files: only times of the same setup are compared.
 
     Attributes:
-        data: SHA-256 of the person's file, or the seed.
+        data: SHA-256 of the user's file, or the seed.
     """
 
     steps: int
@@ -181,7 +181,7 @@ class Bench:
         return Setup(plan.steps, plan.repeats, plan.warmup, plan.learning_rate, data)
 
     def check_files(self, subject: Subject) -> None:
-        """Raises UsageError when the program or the person's data is another than when the plan was read."""
+        """Raises UsageError when the program or the user's data is another than when the plan was read."""
         expected = {subject.file: subject.variant.sha256}
         if self.plan.data is not None:
             expected[self.folder / self.plan.data] = self.setup.data

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from converter.backend.targets import tables
+from converter.backend.targets import target as find_target
 from converter.support.errors import NumericError, PocketuneError, UsageError
-from converter.tflite.targets import tables
-from converter.tflite.targets import target as find_target
 from converter.tools.measure import Case, figures, fitted
 from converter.tools.measure.programs import Timed, timed_programs
 from scripts.harness.bench import Options, Say, result_path, run_all

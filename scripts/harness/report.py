@@ -14,7 +14,7 @@ from scripts.harness.tables import NO_SPEED, UNSTEADY, agreement_in_words, in_mi
 
 
 def page_of(run: Path, out: Path | None) -> Path:
-    """Return where the page of a result file goes: beside it, unless the person says where.
+    """Return where the page of a result file goes: beside it, unless the user says where.
 
     Raises:
         UsageError: writing there would end the results.

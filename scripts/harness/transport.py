@@ -188,7 +188,7 @@ class LocalTransport:
 
 
 class SshTransport:
-    """A machine behind OpenSSH, with the person's own keys and configuration."""
+    """A machine behind OpenSSH, with the user's own keys and configuration."""
 
     OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5")
 

@@ -14,7 +14,7 @@ from converter.support.errors import PocketuneError
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("converter", "jax_frontend")
 
-#: The errors that a person meets, by name.
+#: The errors that a user meets, by name.
 KINDS = {
     name: kind
     for name, kind in vars(errors).items()

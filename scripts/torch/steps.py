@@ -113,7 +113,7 @@ def flipped(module: torch.nn.Module, task: Task, draw: int = 0) -> tuple[torch.n
     """
     other, rng = copy.deepcopy(module), torch.Generator().manual_seed(draw)
 
-    def turned(tensor: torch.Tensor) -> torch.Tensor:
+    def transposed(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype != torch.float32 or not tensor.numel():
             return tensor
         bits = (torch.rand(tensor.shape, generator=rng) < (0.5 if draw else 1.0)).int()
@@ -121,8 +121,8 @@ def flipped(module: torch.nn.Module, task: Task, draw: int = 0) -> tuple[torch.n
 
     with torch.no_grad():
         for tensor in [*other.parameters(), *other.buffers()]:
-            tensor.copy_(turned(tensor))
-    return other, task.mapped(turned)
+            tensor.copy_(transposed(tensor))
+    return other, task.mapped(transposed)
 
 
 def doubled(module: torch.nn.Module, task: Task) -> tuple[torch.nn.Module, Task]:

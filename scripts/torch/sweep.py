@@ -40,7 +40,7 @@ WAYS: list[tuple[str, bool, str, Callable[[Any], torch.optim.Optimizer]]] = [
 _RANDOM = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 
 
-def quieted(module: torch.nn.Module, train: bool) -> torch.nn.Module:
+def without_draws(module: torch.nn.Module, train: bool) -> torch.nn.Module:
     """Return the module with all that is random off, its batch normalization in the mode of training or not."""
     module.eval()
     for layer in module.modules():
@@ -66,7 +66,7 @@ def tried(
         torch.manual_seed(seed)
         module, task = make()
         train = train and has_batch_norm(module)
-        quieted(module, train)
+        without_draws(module, train)
         yield f"{scheme}/{name}", _wrong(module, task, scheme, train, optimizer)
 
 

@@ -1,4 +1,4 @@
-"""The app's training of a person's handwriting, as the app's own test recorded it, equals the Python runtime's."""
+"""The app's training of a user's handwriting, as the app's own test recorded it, equals the Python runtime's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_app_trains_as_python_does() -> None:
     assert (app_before, app_after) == pytest.approx((before, after))
     assert app_after - app_before >= 0.15
 
-    # All of the person's drawings were learned from but those kept aside. Touches are rounded: a cell may differ.
+    # All of the user's drawings were learned from but those kept aside. Touches are rounded: a cell may differ.
     learned = steps["x"].reshape(-1, 64)
     nearest = np.array([np.abs(learned - image).sum(1).min() for image in x.reshape(-1, 64)])
     assert nearest[~held_out].max() < 1 < nearest[held_out].min()

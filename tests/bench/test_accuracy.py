@@ -56,7 +56,7 @@ def test_what_is_judged_is_not_learned_from() -> None:
 
 
 def test_each_choice_may_be_judged_on_rows_of_its_own() -> None:
-    judged, validation, samples = task(judged_apart=True, held_out=300, choices=4).split()
+    judged, validation, samples = task(judged_separately=True, held_out=300, choices=4).split()
     assert [len(part.y) for part in judged] == [300] * 4
     different = [{row.tobytes() for row in part.x} for part in (*judged, validation)]
     assert len(set.union(*different)) == sum(map(len, different)) == 4 * 300 + 500

@@ -22,7 +22,7 @@ def test_a_program_beside_jax(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert (row["model"], row["scheme"], row["optimizer"], row["target"]) == CASE
     here = [name for name, python in PYTHONS.items() if python.exists()]
     assert len(row["runtimes"]) == 2 * len(here) >= 2
-    assert all(0 < apart < 1e-5 for apart in row["runtimes"].values())
+    assert all(0 < separate < 1e-5 for separate in row["runtimes"].values())
 
 
 def test_another_training_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_another_training_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     for wanted in ((losses, nudged), ([1.01 * loss for loss in losses], parameters)):
         monkeypatch.setattr(fidelity, "expected", lambda *_, wanted=wanted: wanted)
         (row,) = rows([CASE])
-        assert all(isinstance(apart, float) and 5e-3 < apart < 2e-2 for apart in row.runtimes.values())
+        assert all(isinstance(separate, float) and 5e-3 < separate < 2e-2 for separate in row.runtimes.values())
 
 
 def test_what_does_not_run_says_why() -> None:

@@ -1,4 +1,4 @@
-"""What a person would name on the command line: small models, losses and optimizers, good and bad."""
+"""What a user would name on the command line: small models, losses and optimizers, good and bad."""
 
 from collections.abc import Callable
 from typing import Any

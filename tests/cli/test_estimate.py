@@ -1,4 +1,4 @@
-"""`estimate`: what a person sees, JSON, and errors."""
+"""`estimate`: what a user sees, JSON, and errors."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from converter.runtime import State, StateSpec, TrainingSession
-from converter.runtime.state_file import DamagedState, pack, unpack
+from converter.runtime.state.state_file import DamagedState, pack, unpack
 from tests.cli.conftest import FACTORIES, Run
 from tests.runtime.test_recorded import FOLDER, PROGRAMS, own
 from tests.runtime.test_state_file import packed_in_version_1

@@ -65,7 +65,7 @@ def logits_here(path: Path, ids: np.ndarray) -> np.ndarray:
     return np.asarray(jax.jit(model.apply)({name: np.asarray(w) for name, w in model.params.items()}, ids))
 
 
-def apart(got: np.ndarray, wanted: np.ndarray) -> float:
+def separate(got: np.ndarray, wanted: np.ndarray) -> float:
     """Return the largest distance, as a share of the range."""
     return float(np.abs(got - wanted).max() / np.ptp(wanted))
 
@@ -123,10 +123,10 @@ def compare(count: int, seed: int, steps_every: int = 0) -> int:
                 nets.write_folder(folder, config, nets.weights(config, shapes(config)))
                 ids = nets.rows(LENGTH)
                 wanted = logits_there(folder, ids)
-                far = {"folder": apart(logits_here(folder, ids), wanted)}
+                far = {"folder": separate(logits_here(folder, ids), wanted)}
                 if not converted.cannot(config):
                     converted.write(Path(place) / "net.gguf", config, nets.weights(config, shapes(config)))
-                    far["gguf"] = apart(logits_here(Path(place) / "net.gguf", ids), wanted)
+                    far["gguf"] = separate(logits_here(Path(place) / "net.gguf", ids), wanted)
                     files += 1
                 if steps_every and number % steps_every == 0:
                     adapter, y = Path(place) / "adapter", np.roll(ids, -1, 1)

@@ -41,7 +41,7 @@ def logits(architecture: str, entries: Mapping[str, Any], w: Weights, ids: np.nd
             if f"{at}self_attn.q_norm.weight" in w:
                 parts[0] = [norm(v, f"{at}self_attn.q_norm") for v in parts[0]]
                 parts[1] = [norm(v, f"{at}self_attn.k_norm") for v in parts[1]]
-            keys.append([turned(v, place, base) for v in parts[1]])
+            keys.append([rotated(v, place, base) for v in parts[1]])
             values.append(parts[2])
             seen = [
                 p
@@ -50,7 +50,7 @@ def logits(architecture: str, entries: Mapping[str, Any], w: Weights, ids: np.nd
             ]
             mixed = []
             for head in range(heads):
-                query, group = turned(parts[0][head], place, base), head // (heads // key_heads)
+                query, group = rotated(parts[0][head], place, base), head // (heads // key_heads)
                 scores = np.array([query @ keys[p][group] for p in seen]) / np.sqrt(each)
                 share = np.exp(scores - scores.max())
                 mixed.append(sum(s * values[p][group] for s, p in zip(share / share.sum(), seen, strict=True)))
@@ -66,7 +66,7 @@ def logits(architecture: str, entries: Mapping[str, Any], w: Weights, ids: np.nd
     return np.array([table @ norm(state, "model.norm") for state in x])
 
 
-def turned(x: np.ndarray, place: int, base: float) -> np.ndarray:
+def rotated(x: np.ndarray, place: int, base: float) -> np.ndarray:
     """A head turned by its place: number i with number i + half."""
     half = len(x) // 2
     angle = place * base ** (-np.arange(half) / half)

@@ -39,7 +39,7 @@ def folder(path: Path, name: str, **other: Any) -> Path:
 
 def near(path: Path, name: str) -> None:
     got = oracle.logits_here(path, nets.rows(oracle.LENGTH))[oracle.SHOWN]
-    assert oracle.apart(got, RECORD[name]) < 1e-5
+    assert oracle.separate(got, RECORD[name]) < 1e-5
 
 
 def test_each_architecture_is_recorded() -> None:
@@ -139,7 +139,7 @@ def test_of_a_model_of_images_the_text_part_is_read(prefix: str, tmp_path: Path)
     outer = {"model_type": "gemma3", "text_config": told["config"], "vision_config": {"hidden_size": 3}}
     nets.write_folder(tmp_path / "net", outer | {"tie_word_embeddings": tied, "mm_tokens_per_image": 256}, renamed)
     whole, ids = folder(tmp_path / "text", "gemma3_text_0", final_logit_softcapping=None), nets.rows(oracle.LENGTH)
-    assert oracle.apart(oracle.logits_here(tmp_path / "net", ids), oracle.logits_here(whole, ids)) < 1e-6
+    assert oracle.separate(oracle.logits_here(tmp_path / "net", ids), oracle.logits_here(whole, ids)) < 1e-6
     notes = decoder_frontend.Model(tmp_path / "net", length=8).opened.notes
     assert [note.subject for note in notes] == ["multi_modal_projector", "vision_tower"]
 

@@ -62,9 +62,9 @@ def test_integers_of_a_file_are_not_rounded_again(kind: Kind, bits: str, tmp_pat
     arrays = written.write(tmp_path / "net.gguf", "llama", entries, kind=kind)
     options = {"length": LENGTH, "batch": 1, "update": "lora-2:all-linear", "optimizer": "adam"}
     program = pocketune.build(tmp_path / "net.gguf", frozen="int4-blockwise", **options)
-    met = [layer for layer in program.quantization.layers if layer.why != "small"]
-    assert len(met) == 12
-    assert {layer.form for layer in met} == {f"{bits}-blockwise"}
+    contracted = [layer for layer in program.quantization.layers if layer.why != "small"]
+    assert len(contracted) == 12
+    assert {layer.form for layer in contracted} == {f"{bits}-blockwise"}
     ids = np.random.default_rng(1).integers(0, 96, (1, LENGTH)).astype(np.int32)
     weights = {name: np.asarray(w) for name, w in decoder_frontend.Model(tmp_path / "net.gguf").parameters().items()}
     assert any((weights[name] != array).any() for name, array in arrays.items())

@@ -38,7 +38,7 @@ def refusal(data: bytes, path: Path) -> str:
     return str(refused.value)
 
 
-def behind(data: bytes, name: str, skip: int) -> int:
+def suffix(data: bytes, name: str, skip: int) -> int:
     """The place so many bytes behind a name in a file."""
     return data.index(name.encode()) + len(name) + skip
 
@@ -58,25 +58,25 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "byte order": (lambda d: put(d, 4, ">I", 3), "other byte order"),
     "tensors": (lambda d: put(d, 8, "<Q", 1 << 40), "1,099,511,627,776 tensors"),
     "entries": (lambda d: put(d, 16, "<Q", 1 << 40), "entries of metadata"),
-    "words": (lambda d: put(d, behind(d, "tokenizer.ggml.tokens", 8), "<Q", 1 << 30), "texts in tokenizer.ggml.tokens"),
-    "word": (lambda d: put(d, behind(d, "tokenizer.ggml.tokens", 16), "<Q", 1 << 62), "ends in tokenizer.ggml.tokens"),
-    "entry's type": (lambda d: put(d, behind(d, "qwen2.block_count", 0), "<I", 77), "qwen2.block_count is of type 77"),
-    "axes": (lambda d: put(d, behind(d, MATRIX, 0), "<I", 7), f"{MATRIX} has 7 axes"),
-    "shape": (lambda d: put(d, behind(d, MATRIX, 12), "<Q", 0), f"{MATRIX} has the shape [0, 32]"),
-    "other shape": (lambda d: put(d, behind(d, MATRIX, 12), "<Q", 32), f"{MATRIX} has the shape [32, 32], and by"),
-    "row": (lambda d: put(d, behind(d, MATRIX, 4), "<Q", 33), f"{MATRIX} has rows of 33"),
-    "type": (lambda d: put(d, behind(d, MATRIX, 20), "<I", 999), f"{MATRIX} is stored in type 999"),
-    "offset": (lambda d: put(d, behind(d, MATRIX, 24), "<Q", 1 << 33), f"{MATRIX} ends at byte"),
-    "odd offset": (lambda d: put(d, behind(d, MATRIX, 24), "<Q", 5), f"{MATRIX} begins at 5"),
-    "same place": (lambda d: put(d, behind(d, MATRIX, 24), "<Q", 0), "lie in the same place"),
-    "word too few": (lambda d: put(d, behind(d, "token_embd.weight", 12), "<Q", 2), "3 words, and its table"),
+    "words": (lambda d: put(d, suffix(d, "tokenizer.ggml.tokens", 8), "<Q", 1 << 30), "texts in tokenizer.ggml.tokens"),
+    "word": (lambda d: put(d, suffix(d, "tokenizer.ggml.tokens", 16), "<Q", 1 << 62), "ends in tokenizer.ggml.tokens"),
+    "entry's type": (lambda d: put(d, suffix(d, "qwen2.block_count", 0), "<I", 77), "qwen2.block_count is of type 77"),
+    "axes": (lambda d: put(d, suffix(d, MATRIX, 0), "<I", 7), f"{MATRIX} has 7 axes"),
+    "shape": (lambda d: put(d, suffix(d, MATRIX, 12), "<Q", 0), f"{MATRIX} has the shape [0, 32]"),
+    "other shape": (lambda d: put(d, suffix(d, MATRIX, 12), "<Q", 32), f"{MATRIX} has the shape [32, 32], and by"),
+    "row": (lambda d: put(d, suffix(d, MATRIX, 4), "<Q", 33), f"{MATRIX} has rows of 33"),
+    "type": (lambda d: put(d, suffix(d, MATRIX, 20), "<I", 999), f"{MATRIX} is stored in type 999"),
+    "offset": (lambda d: put(d, suffix(d, MATRIX, 24), "<Q", 1 << 33), f"{MATRIX} ends at byte"),
+    "odd offset": (lambda d: put(d, suffix(d, MATRIX, 24), "<Q", 5), f"{MATRIX} begins at 5"),
+    "same place": (lambda d: put(d, suffix(d, MATRIX, 24), "<Q", 0), "lie in the same place"),
+    "word too few": (lambda d: put(d, suffix(d, "token_embd.weight", 12), "<Q", 2), "3 words, and its table"),
     "end": (lambda d: d[:-40], "is cut off"),
-    "missing": (lambda d: put(d, behind(d, "qwen2.block_count", 4), "<I", 2), "lacks model.layers.1.self_attn.q_proj"),
+    "missing": (lambda d: put(d, suffix(d, "qwen2.block_count", 4), "<I", 2), "lacks model.layers.1.self_attn.q_proj"),
     "other tensor": (lambda d: d.replace(MATRIX.encode(), b"blk.0.ffn_yp.weight"), "the tensor blk.0.ffn_yp.weight"),
     "twice": (lambda d: d.replace(MATRIX.encode(), b"blk.0.ffn_up.weighs").replace(b"blk.0.ffn_down.weight", b"x" * 21)
               .replace(b"output_norm.weight", b"token_embd.weight\0"), "token_embd.weight\0"),
     "architecture": (lambda d: d.replace(b"qwen2", b"mamba"), "architecture 'mamba'"),
-    "number": (lambda d: put(d, behind(d, "attention.head_count", 4), "<I", 0), "qwen2.attention.head_count is 0"),
+    "number": (lambda d: put(d, suffix(d, "attention.head_count", 4), "<I", 0), "qwen2.attention.head_count is 0"),
 }  # fmt: skip
 
 

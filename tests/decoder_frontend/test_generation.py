@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pocketune
+from converter.backend.prepare import hidden_in_parts
 from converter.ir import INT4
 from converter.support.errors import NumericError, UsageError
-from converter.tflite.prepare import hidden_in_parts
 from pocketune import runtime
 from tests.decoder_frontend import reference, written
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from converter.backend.builtins import Builtin
 from converter.driver.compilation import Compilation
 from converter.ir import Graph, Value, nested, ops, reachable
-from converter.tflite.builtins import Builtin
 from converter.training.dropout import dropouts
 
 _TRAINED = ("weight", "statistic", "choice")
@@ -77,28 +77,28 @@ def goal(c: Compilation) -> None:
         assert set(term.reads) <= c.model.outputs.keys()
 
 
-def behind(c: Compilation) -> None:
+def suffix(c: Compilation) -> None:
     """What is behind the prefix reads what that gives and the model's inputs, and all that trains is behind it."""
-    assert _names(c.behind) == _names(c.model)
-    assert [*c.behind.outputs] == [*c.model.outputs]
+    assert _names(c.suffix) == _names(c.model)
+    assert [*c.suffix.outputs] == [*c.model.outputs]
     given = {v.name: v.type for v in c.model.inputs}
     if c.prefix is not None:
         assert not c.prefix.parameters
         given |= {name: v.type for name, v in c.prefix.outputs.items()}
-    assert {v.name for v in c.behind.inputs} <= given.keys()
+    assert {v.name for v in c.suffix.inputs} <= given.keys()
 
 
-def quiet(c: Compilation) -> None:
+def inference(c: Compilation) -> None:
     """Nothing is random, and nothing is done in training alone."""
-    assert not dropouts(c.quiet)
-    assert not [node for graph in nested(c.quiet) for node in graph.nodes if isinstance(node.op, ops.InTraining)]
-    assert [*c.quiet.outputs] == [*c.behind.outputs]
+    assert not dropouts(c.inference)
+    assert not [node for graph in nested(c.inference) for node in graph.nodes if isinstance(node.op, ops.InTraining)]
+    assert [*c.inference.outputs] == [*c.suffix.outputs]
 
 
 def scored(c: Compilation) -> None:
     """The loss is an output, the model's own outputs are none."""
     assert "loss" in c.scored.outputs
-    assert c.scored.outputs.keys().isdisjoint(c.quiet.outputs)
+    assert c.scored.outputs.keys().isdisjoint(c.inference.outputs)
     assert not dropouts(c.scored)
 
 
@@ -131,5 +131,18 @@ def scheduled(c: Compilation) -> None:
 
 CHECKS: Mapping[str, Callable[[Compilation], None]] = {
     check.__name__: check
-    for check in (canonical, layouts, scheme, rows, selected, step, goal, behind, quiet, scored, signatures, builtins)
+    for check in (
+        canonical,
+        layouts,
+        scheme,
+        rows,
+        selected,
+        step,
+        goal,
+        suffix,
+        inference,
+        scored,
+        signatures,
+        builtins,
+    )
 } | {"scheduled": scheduled}

@@ -10,15 +10,15 @@ import optax
 import pytest
 
 import converter
+from converter.backend.prepare import loss_by_classes, loss_in_parts
 from converter.driver.budget import fit
 from converter.driver.options import Options
 from converter.driver.program import Plan
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
-from converter.tflite.prepare import loss_by_classes, loss_in_parts
 from examples import llama
+from tests.backend.schedule.process import grown_by_training
 from tests.models.zoo import CASES
-from tests.tflite.schedule.process import grown_by_training
 
 ENCODER = CASES["encoder"]
 LENGTH, VOCABULARY = 64, 131

@@ -18,8 +18,8 @@ from converter.driver.budget import OTHERS
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.support.words import parse_bytes, that_fits
+from tests.backend.schedule.process import STEADY_HEAP
 from tests.models.zoo import CASES
-from tests.tflite.schedule.process import STEADY_HEAP
 
 BATCH = 16
 
@@ -78,7 +78,7 @@ def test_all_that_fits_is_named_with_what_it_needs_and_nothing_else() -> None:
     fit = set()
     for name, frozen in itertools.product(OTHERS, ("float32", "int8", "int4")):
         samples = {"frozen": frozen} | ({"calibration": calibration} if frozen == "int8" else {})
-        target = converter.tflite.targets.target("litert-2").storing_once()
+        target = converter.backend.targets.target("litert-2").storing_once()
         try:
             costs = built(None, update=name, micro_batch=1, target=target, **samples).costs
         except UsageError:  # nothing becomes so

@@ -11,7 +11,7 @@ import pytest
 
 import converter
 import jax_frontend
-from tests.tflite.schedule.process import STEADY_HEAP
+from tests.backend.schedule.process import STEADY_HEAP
 
 #: In a process of its own: what this one has freed would hide what it takes.
 _CODE = """

@@ -100,12 +100,12 @@ WRONG: dict[str, Callable[[Compilation], Compilation]] = {
     "selected": _without_parameters,
     "step": lambda c: replace(c, step=replace(c.step, signature="gradients")),
     "goal": lambda c: replace(c, goal=pocketune.losses.JointLoss({"nowhere": c.goal})),
-    "behind": lambda c: replace(c, behind=_without_parameters(c).model),
-    "quiet": lambda c: replace(c, quiet=c.behind),
-    "scored": lambda c: replace(c, scored=c.quiet),
+    "suffix": lambda c: replace(c, suffix=_without_parameters(c).model),
+    "quiet": lambda c: replace(c, inference=c.suffix),
+    "scored": lambda c: replace(c, scored=c.inference),
     "signatures": lambda c: replace(c, program=c.program.mapped(lambda _, g: _still(g))),
-    "builtins": lambda c: replace(c, program=c.program.including(infer=c.quiet)),
-    "scheduled": lambda c: replace(c, program=c.program.including(infer=c.quiet)),
+    "builtins": lambda c: replace(c, program=c.program.including(infer=c.inference)),
+    "scheduled": lambda c: replace(c, program=c.program.including(infer=c.inference)),
 }
 
 

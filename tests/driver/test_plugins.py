@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import pocketune
+from converter.backend.targets import target
+from converter.backend.targets.target import GROUP as TARGETS
 from converter.frontends import table
 from converter.runtime.engines import GROUP as ENGINES
 from converter.runtime.engines import engine, names
 from converter.support.plugins import plugins
-from converter.tflite.targets import target
-from converter.tflite.targets.target import GROUP as TARGETS
 
 #: A front end of one weight: y = w x, in a file that holds w as text.
 SCALE = """

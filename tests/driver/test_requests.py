@@ -1,4 +1,4 @@
-"""What a person asks of `build` that cannot be: a sentence that says what to do, before anything is computed."""
+"""What a user asks of `build` that cannot be: a sentence that says what to do, before anything is computed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_loss_of_labels_says_how_to_describe_them() -> None:
 
     with pytest.raises((TypeError, ValueError), match=r".") as caught:
         converter.build(EXAMPLES["mlp"].model(), loss=loss)
-    assert not isinstance(caught.value, UsageError)  # it is the person's own function that failed
+    assert not isinstance(caught.value, UsageError)  # it is the user's own function that failed
     (note,) = [note for note in caught.value.__notes__ if note.startswith("Your loss")]
     assert "y of the type of the model's output, float32[8,4]" in note
     assert "y=jax.ShapeDtypeStruct((1,), 'int32')" in note

@@ -15,11 +15,11 @@ import pytest
 
 import converter
 import jax_frontend
+from converter.backend.schedule import outline
 from converter.program.flatbuffer import schema
 from converter.runtime import TrainingSession
-from converter.tflite.schedule import outline
 from examples import llama
-from tests.tflite.schedule.process import grown_by_training
+from tests.backend.schedule.process import grown_by_training
 
 TOKENS, WORDS, RANK, STEPS = 32, 1024, 8, 4
 SHAPES: dict[str, dict[str, int]] = {
@@ -80,7 +80,7 @@ def in_float64(model: Any, start: Mapping[str, np.ndarray], rule: Any, batches: 
 def test_adapters_change_as_in_float64(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the memory that is foreseen, with a row of subgraphs and matrices behind the flatbuffer, as of all layers."""
     monkeypatch.setattr(outline, "LONGEST", 100)
-    monkeypatch.setattr(sys.modules["converter.tflite.schedule.resident"], "TABLE", 1e4)
+    monkeypatch.setattr(sys.modules["converter.backend.schedule.resident"], "TABLE", 1e4)
     monkeypatch.setattr(schema, "LARGEST_FLATBUFFER", 1 << 20)
     model, rule, lora = decoder(shape), optax.sgd(0.05), converter.LoRA(RANK, alpha=2 * RANK)
     program = converter.build(
@@ -102,9 +102,9 @@ def test_adapters_change_as_in_float64(shape: str, tmp_path: Path, monkeypatch: 
     with TrainingSession(program.data) as session:
         start = {name: np.array(w) for name, w in session.parameters().items() if "/lora_" in name}
         losses = [session.train(*batch) for batch in batches]
-        behind = {name: np.array(session.parameters()[name], np.float64) for name in start}
+        suffix = {name: np.array(session.parameters()[name], np.float64) for name in start}
     expected, adapters = in_float64(model, start, rule, batches)
     assert losses == pytest.approx(expected, abs=2e-5)
     for name, before in start.items():
         change = adapters[name] - before
-        assert np.linalg.norm(behind[name] - before - change) < 1e-3 * np.linalg.norm(change), name
+        assert np.linalg.norm(suffix[name] - before - change) < 1e-3 * np.linalg.norm(change), name

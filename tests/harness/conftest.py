@@ -78,7 +78,7 @@ def adb_server() -> Iterator[AdbServer]:
 
 @pytest.fixture
 def adb(adb_server: AdbServer, monkeypatch: pytest.MonkeyPatch) -> Adb:
-    """A client of the private server, less patient than a person's."""
+    """A client of the private server, less patient than a user's."""
     for name, value in adb_server.environment.items():
         monkeypatch.setenv(name, value)
     # The app that the fake phone starts is a program of this checkout.

@@ -64,7 +64,7 @@ class Case:
     Attributes:
         first: done to the phone before the run.
         later: done to the phone after the first result.
-        heal: makes it well again, as a person would.
+        heal: makes it well again, as a user would.
         retries: of the faulty run.
         allowed: conditions.
         words: must stand in the message.

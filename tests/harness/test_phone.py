@@ -181,7 +181,7 @@ def test_the_same_device_twice(adb: Adb) -> None:
 
 
 def test_commands(adb: Adb, fake: FakeDevice, program: Path, tmp_path: Path) -> None:
-    """list, check, bench, report and clean as a person types them, with the patience of a person's adb."""
+    """list, check, bench, report and clean as a user types them, with the patience of a user's adb."""
     runner, on = CliRunner(), ["--on", fake.serial, "--adb", adb.binary]
     listed = runner.invoke(cli.app, ["list", "--adb", adb.binary], catch_exceptions=False)
     assert fake.serial in listed.output

@@ -1,4 +1,4 @@
-"""Plans and data that would measure something else than the person thinks are refused in words."""
+"""Plans and data that would measure something else than the user thinks are refused in words."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from converter.backend.targets import target
 from converter.support.errors import UsageError
-from converter.tflite.targets import target
 from converter.tools.measure import Case, cases
 from scripts.harness import pricing
 from scripts.harness.bench import Options

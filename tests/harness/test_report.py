@@ -1,4 +1,4 @@
-"""The page as a person sees it: every axis has numbers, every name is shown, and the results stay where they are."""
+"""The page as a user sees it: every axis has numbers, every name is shown, and the results stay where they are."""
 
 from __future__ import annotations
 

@@ -99,10 +99,10 @@ def test_views_stay_described_and_computing_makes_other_ones() -> None:
         assert is_described(view)
         assert not any(view.strides)
     assert not any(View((("transpose", (1, 0, 2)), ("slice", 1, 0, 7))).apply(tensor).strides)
-    turned = known_result(ops.Transpose((2, 1, 0)), TensorType((50_000, 3, 40_000)), tensor)
-    assert turned is not None
-    assert turned.shape == (50_000, 3, 40_000)
-    assert len({fingerprint(turned), fingerprint(tensor), fingerprint(described((2, 2), "v"))}) == 3
+    transposed = known_result(ops.Transpose((2, 1, 0)), TensorType((50_000, 3, 40_000)), tensor)
+    assert transposed is not None
+    assert transposed.shape == (50_000, 3, 40_000)
+    assert len({fingerprint(transposed), fingerprint(tensor), fingerprint(described((2, 2), "v"))}) == 3
     assert fingerprint(described((2, 2), "w")) == fingerprint(described((2, 2), "w"))
 
 

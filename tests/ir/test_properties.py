@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.backend.lowering.state import with_own_results
+from converter.backend.stages import in_order, to_builtins
+from converter.backend.targets import target
 from converter.ir import Graph, Op, TensorType, evaluate, ops, verify
 from converter.ir.builder import Builder
 from converter.ir.ops.elementwise import Binary, Comparison, Unary
@@ -17,12 +20,9 @@ from converter.ir.ops.nn import OverLastAxis
 from converter.passes import eliminate_dead_code
 from converter.passes.autodiff import pull_back
 from converter.support.errors import UnsupportedError
-from converter.tflite.backend import in_order, to_builtins
-from converter.tflite.lowering.state import with_own_results
-from converter.tflite.targets import target
+from tests.backend.stock import file, run
 from tests.ir import applications_of_structure  # registers them
 from tests.ir.applications import APPLICATIONS, Application, Numbers, graph_of
-from tests.tflite.stock import file, run
 
 #: What classes of ops are derived from, without a meaning of its own.
 BASES = {Unary, Binary, Comparison, OverLastAxis}

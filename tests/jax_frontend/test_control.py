@@ -1,4 +1,4 @@
-"""Nested calls, derivatives that the person wrote, loops and conditionals."""
+"""Nested calls, derivatives that the user wrote, loops and conditionals."""
 
 from functools import partial
 from typing import Any

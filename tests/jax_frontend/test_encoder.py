@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 import jax_frontend
+from converter.backend.targets import target
 from converter.driver.features.optimizer import with_optimizer
 from converter.frontends.source import Source
 from converter.ir import Builder, evaluate, ops
@@ -16,7 +17,6 @@ from converter.passes import absorb_layout
 from converter.passes.autodiff import differentiate
 from converter.passes.canonical import canonicalize
 from converter.passes.idioms import with_idioms
-from converter.tflite.targets import target
 from converter.training.losses import named_loss
 from converter.training.schemes import update_scheme
 from converter.training.step import whole_step

@@ -1,4 +1,4 @@
-"""What cannot be compiled is reported all at once: each place with its layer, the person's line, and what to do."""
+"""What cannot be compiled is reported all at once: each place with its layer, the user's line, and what to do."""
 
 from pathlib import Path
 from typing import Any

@@ -209,8 +209,8 @@ def test_a_layer_that_asks_for_a_number_is_named() -> None:
 
 
 def test_what_it_cannot_mean_is_refused() -> None:
-    behind = model_of(layers.RandomFlip(), layers.ReLU(), layers.RandomFlip(name="late"))
-    for model, why in ((model_of(), "does not begin with random layers"), (behind, "late stand behind layers")):
+    after = model_of(layers.RandomFlip(), layers.ReLU(), layers.RandomFlip(name="late"))
+    for model, why in ((model_of(), "does not begin with random layers"), (after, "late stand behind layers")):
         with pytest.raises(UsageError, match=why):
             converter.build(model, batch=1, augment="keras")
 

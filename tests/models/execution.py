@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ai_edge_litert import schema_py_generated as schema
 
 from converter.ir import Graph, Node
-from tests.tflite.stock import interpreter
+from tests.backend.stock import interpreter
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
 import converter
+from converter.backend.lowering.state import with_variables
 from converter.ir import Node
 from converter.ir.graph import dependents
-from converter.tflite.lowering.state import with_variables
+from tests.backend.stock import interpreter
 from tests.models.execution import with_steps
 from tests.models.zoo import CASES
-from tests.tflite.stock import interpreter
 
 #: Nets that TensorFlow runs in the usual run; in the slow one it runs all.
 QUICK = ("lenet", "encoder", "llama")

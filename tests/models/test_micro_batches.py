@@ -11,7 +11,7 @@ import pytest
 
 import converter
 from converter.runtime import TrainingSession, UnderflowWarning
-from converter.runtime.entry import SignatureEntry
+from converter.runtime.interpreters.entry import SignatureEntry
 from converter.support.errors import DeviceError, NumericError, UsageError
 from tests.models.oracle import Oracle
 from tests.models.test_recurrent import batch as recurrent_batch

@@ -16,13 +16,13 @@ from keras import layers
 
 import converter
 import jax_frontend
+from converter.backend.lowering.state import INITIAL, with_variables
+from converter.backend.schedule import plan
 from converter.cli.inspection import count_operators, read_contents
 from converter.runtime import TrainingSession
-from converter.tflite.lowering.state import INITIAL, with_variables
-from converter.tflite.schedule import plan
 from converter.tools.measure.profile import profile
+from tests.backend.schedule.arena import interpreter_arena
 from tests.models.oracle import Oracle
-from tests.tflite.schedule.arena import interpreter_arena
 
 BATCH, STEPS, LEARNING_RATE = 4, 10, 0.2
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from jax import lax
 
+from converter.backend.lowering.lower import lower
+from converter.backend.targets import target
 from converter.ir import Graph, evaluate, ops, verify
 from converter.passes import eliminate_dead_code, simplify_loops, split_loops
 from converter.passes.autodiff.minimum_cut import minimum_cut
-from converter.tflite.lowering.lower import lower
-from converter.tflite.targets import target
 from tests.jax_frontend.common import traced, with_gradients
 
 RNG = np.random.default_rng(0)

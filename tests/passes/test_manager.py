@@ -80,9 +80,9 @@ def test_graphs_store_what_they_share_alike() -> None:
     alike = Module({"train": storing(View()), "infer": storing(View())})
     verify_module(alike, "any")
     assert [*alike.parameters()] == ["w"]
-    turned = Parameter("w", np.zeros((2, 2), np.float32)).viewed(("transpose", (1, 0))).view
+    transposed = Parameter("w", np.zeros((2, 2), np.float32)).viewed(("transpose", (1, 0))).view
     with pytest.raises(VerifyError, match="w is stored otherwise in train than in infer"):
-        verify_module(alike.including(infer=storing(turned)), "any")
+        verify_module(alike.including(infer=storing(transposed)), "any")
 
 
 def test_what_is_watched_is_there() -> None:

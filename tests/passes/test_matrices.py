@@ -54,11 +54,11 @@ def test_an_attention_moves_whole_rows_only() -> None:
 
 @given(
     perm=st.permutations(range(4)),
-    behind=st.permutations(range(4)),
+    back=st.permutations(range(4)),
     adj=st.tuples(st.booleans(), st.booleans()),
     both=st.booleans(),
 )
-def test_products_of_transposes_are_the_same(perm: list[int], behind: list[int], adj: tuple, both: bool) -> None:
+def test_products_of_transposes_are_the_same(perm: list[int], back: list[int], adj: tuple, both: bool) -> None:
     """Whichever way the operands and the result are turned, and whoever else reads them."""
     rng = np.random.default_rng(0)
     b = Builder()
@@ -66,11 +66,11 @@ def test_products_of_transposes_are_the_same(perm: list[int], behind: list[int],
     left, right = (2, 6, *((k, m) if adj[0] else (m, k))), (2, 6, *((n, k) if adj[1] else (k, n)))
     x = b.input("x", TensorType(left))
     w = b.input("w", TensorType(tuple(right[perm.index(a)] for a in range(4))))
-    turned = b.transpose(w, tuple(perm))
-    product = b(ops.MatMul(*adj), x, turned)
-    b.graph.outputs = {"y": b.transpose(product, tuple(behind))}
+    transposed = b.transpose(w, tuple(perm))
+    product = b(ops.MatMul(*adj), x, transposed)
+    b.graph.outputs = {"y": b.transpose(product, tuple(back))}
     if both:
-        b.graph.outputs |= {"turned": b(ops.Neg(), turned), "product": b(ops.Neg(), product)}
+        b.graph.outputs |= {"turned": b(ops.Neg(), transposed), "product": b(ops.Neg(), product)}
     after = simplify(b.graph)
     feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
     (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
@@ -83,8 +83,8 @@ def test_what_others_read_turned_stays() -> None:
     """A transpose that is made anyway is not made a second time in another order."""
     b = Builder()
     x, w = b.input("x", TensorType((2, 3, 4))), b.input("w", TensorType((5, 2, 4)))
-    turned = b.transpose(w, (1, 2, 0))
-    b.graph.outputs = {"y": b(ops.MatMul(), x, turned), "z": b(ops.Neg(), turned)}
+    transposed = b.transpose(w, (1, 2, 0))
+    b.graph.outputs = {"y": b(ops.MatMul(), x, transposed), "z": b(ops.Neg(), transposed)}
     assert _transposes(simplify(b.graph)) == [(1, 2, 0)]
     del b.graph.outputs["z"]
     b.graph = eliminate_dead_code(b.graph)

@@ -8,6 +8,20 @@ from functools import partial
 import numpy as np
 import pytest
 
+from converter.backend.lowering.lower import lower
+from converter.backend.peephole.fuse import fuse
+from converter.backend.peephole.masks import without_clamps
+from converter.backend.peephole.products import smallest_products
+from converter.backend.peephole.rows import contracted_as_rows
+from converter.backend.peephole.transposed import transposed_once
+from converter.backend.peephole.wide_pixels import with_wide_pixels
+from converter.backend.prepare import absorb_projections, attend_in_blocks
+from converter.backend.prepare.tiling import tile_batch
+from converter.backend.schedule import recompute
+from converter.backend.schedule.overwriting import without_overwriting
+from converter.backend.schedule.saved_masks import masks_in_int8
+from converter.backend.stages import to_builtins
+from converter.backend.targets import target
 from converter.ir import Graph, evaluate, verify
 from converter.passes import (
     absorb_layout,
@@ -24,20 +38,6 @@ from converter.passes import (
 from converter.passes.canonical import canonicalize, specialize
 from converter.passes.idioms.recognize import recognize_idioms
 from converter.support.errors import UnsupportedError
-from converter.tflite.backend import to_builtins
-from converter.tflite.lowering.lower import lower
-from converter.tflite.peephole.fuse import fuse
-from converter.tflite.peephole.masks import without_clamps
-from converter.tflite.peephole.products import smallest_products
-from converter.tflite.peephole.rows import met_as_rows
-from converter.tflite.peephole.transposed import transposed_once
-from converter.tflite.peephole.wide_pixels import with_wide_pixels
-from converter.tflite.prepare import absorb_projections, attend_in_blocks
-from converter.tflite.prepare.tiling import tile_batch
-from converter.tflite.schedule import recompute
-from converter.tflite.schedule.overwriting import without_overwriting
-from converter.tflite.schedule.saved_masks import masks_in_int8
-from converter.tflite.targets import target
 from tests.shared_values import shared_values
 
 CPU = target("litert-2")
@@ -64,7 +64,7 @@ PASSES: dict[str, Pass] = {
 PEEPHOLES: dict[str, Pass] = {
     "fuse": fuse,
     "smallest_products": smallest_products,
-    "met_as_rows": met_as_rows,
+    "met_as_rows": contracted_as_rows,
     "transposed_once": transposed_once,
     "without_clamps": partial(without_clamps, target=CPU),
     "with_wide_pixels": partial(with_wide_pixels, target=CPU),

@@ -139,10 +139,10 @@ def test_signs_of_halves_go_into_a_constant(factor: tuple[int, ...], again: bool
     b = Builder()
     x = b.input("x", TensorType((2, 5, 3, 4)))
     left, right = (b(ops.Slice((0, 0, 0, start), (2, 5, 3, 2)), x) for start in (0, 2))
-    turned = b(ops.Concat(3), b(ops.Neg(), right), left)
-    b.graph.outputs = {"y": b(ops.Mul(), turned, b.constant(rng.standard_normal(factor).astype(np.float32)))}
+    transposed = b(ops.Concat(3), b(ops.Neg(), right), left)
+    b.graph.outputs = {"y": b(ops.Mul(), transposed, b.constant(rng.standard_normal(factor).astype(np.float32)))}
     if again:
-        b.graph.outputs["z"] = b(ops.Exp(), turned)
+        b.graph.outputs["z"] = b(ops.Exp(), transposed)
     after = simplify(b.graph)
     assert sum(isinstance(node.op, ops.Neg) for node in after.nodes) == negations
     feed = {"x": rng.standard_normal(x.shape).astype(np.float32)}

@@ -105,8 +105,8 @@ def _rotated(b: Builder, x: Value) -> Value:
     """As a rotary embedding does: by an angle for each place."""
     first, second = (b(ops.Slice((0, 0, at), (3, 8, 6)), x) for at in (0, 6))
     angles = np.arange(8, dtype=np.float32).reshape(8, 1)
-    turned = b(ops.Concat(2), b(ops.Neg(), second), first)
-    return b(ops.Add(), b(ops.Mul(), x, np.cos(angles)), b(ops.Mul(), turned, np.sin(angles)))
+    transposed = b(ops.Concat(2), b(ops.Neg(), second), first)
+    return b(ops.Add(), b(ops.Mul(), x, np.cos(angles)), b(ops.Mul(), transposed, np.sin(angles)))
 
 
 #: What is done to x [3, 8, 12] before the second axis of the result is cut.

@@ -8,6 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.backend.lowering import state as export
+from converter.backend.lowering.lower import lower
+from converter.backend.peephole.fuse import fuse
+from converter.backend.schedule import check_no_overlap, plan, recompute, schedule
+from converter.backend.targets import tables, target
 from converter.driver.features.optimizer import with_optimizer
 from converter.ir import Graph, evaluate, verify
 from converter.passes import (
@@ -19,11 +24,6 @@ from converter.passes import (
     simplify,
 )
 from converter.passes.canonical import canonicalize, specialize
-from converter.tflite.lowering import state as export
-from converter.tflite.lowering.lower import lower
-from converter.tflite.peephole.fuse import fuse
-from converter.tflite.schedule import check_no_overlap, plan, recompute, schedule
-from converter.tflite.targets import tables, target
 from converter.training.losses import attach_loss, named_loss
 from converter.training.optim.named import resolve
 from converter.training.schemes import select, update_scheme

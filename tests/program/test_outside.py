@@ -13,6 +13,9 @@ from ai_edge_litert import schema_py_generated as schema
 
 import converter
 import jax_frontend
+from converter.backend import builtins as tfl
+from converter.backend.emit import emit
+from converter.backend.emit.emit import Subgraph, draft
 from converter.ir import INT4, Builder, Graph, TensorType
 from converter.program.flatbuffer import buffers
 from converter.program.flatbuffer import schema as written
@@ -23,11 +26,8 @@ from converter.support.collecting import room_on_disk
 from converter.support.errors import UsageError
 from converter.support.files import Mapped
 from converter.support.litert import Interpreter
-from converter.tflite import builtins as tfl
-from converter.tflite.emit import emit
-from converter.tflite.emit.emit import Subgraph, draft
 from examples import llama
-from tests.tflite.stock import run
+from tests.backend.stock import run
 
 ROWS, WIDTH = 64, 32
 INTEGERS = np.random.default_rng(0).integers(-7, 8, (ROWS, WIDTH)).astype(INT4)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import converter
-import converter.runtime.gpu
+import converter.runtime.interpreters.gpu
 from converter.runtime import TrainingSession
 from converter.runtime.engines import Engine
 from converter.runtime.engines.gpu import Gpu
 from converter.runtime.engines.hexagon import Hexagon
 from converter.runtime.engines.web import Web
-from converter.runtime.entry import Report, SignatureEntry
-from converter.runtime.interpreter import InterpreterEngine
+from converter.runtime.interpreters.entry import Report, SignatureEntry
+from converter.runtime.interpreters.interpreter import InterpreterEngine
 from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
@@ -92,7 +92,7 @@ def test_the_update_of_a_split_step_stays_on_the_cpu(monkeypatch: pytest.MonkeyP
         invoke(entry)
 
     invoke = SignatureEntry.invoke
-    monkeypatch.setattr(converter.runtime.gpu, "GpuEngine", Accelerator)
+    monkeypatch.setattr(converter.runtime.interpreters.gpu, "GpuEngine", Accelerator)
     monkeypatch.setattr(SignatureEntry, "invoke", noted)
     x, y = EXAMPLES["mlp"].data(BATCH)
     with TrainingSession(built, accelerator="gpu") as session:
@@ -105,7 +105,7 @@ def test_the_update_of_a_split_step_stays_on_the_cpu(monkeypatch: pytest.MonkeyP
 
 def test_what_is_left_to_the_cpu_is_reported() -> None:
     model: Any = SimpleNamespace(is_fully_accelerated=lambda: False)
-    report = converter.runtime.gpu._report(model, Gpu(), LOG)
+    report = converter.runtime.interpreters.gpu._report(model, Gpu(), LOG)
     assert (report.driver, report.emulated, report.whole, report.left) == (
         "SwiftShader Device (Subzero)",
         True,

@@ -16,7 +16,7 @@ import converter
 import jax_frontend
 from converter.program.manifest import TensorSpec
 from converter.runtime import TrainingSession
-from converter.runtime.examples import _by_name
+from converter.runtime.data.examples import _by_name
 from converter.support.errors import UsageError
 from scripts.harness.batches import random_batches, read_batches
 from tests.runtime.programs import BATCH, EXAMPLES, program

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from converter.runtime import Evaluated, Finished, Started, Step, TrainingSession
-from converter.runtime.memory import Arguments
+from converter.runtime.interpreters.memory import Arguments
 from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 

@@ -1,4 +1,4 @@
-"""A person's state goes on in every build of the same model, and in no other one without a word."""
+"""A user's state goes on in every build of the same model, and in no other one without a word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import converter
 import jax_frontend
 from converter.driver.program import Program
 from converter.runtime import StateWarning, TrainingSession
-from converter.runtime.state_file import ForeignState
+from converter.runtime.state.state_file import ForeignState
 from converter.support.errors import UsageError
 from tests.runtime.test_state_file import packed_in_version_1
 
@@ -138,7 +138,7 @@ def test_forms_targets_and_batches_do_not_matter(options: dict[str, Any], tmp_pa
     )
 
 
-def turned(program: Program) -> set[str]:
+def transposed(program: Program) -> set[str]:
     """The weights that are stored the other way round than the model has them."""
     return {t.name for t in program.manifest.state_tensors if t.model and ["transpose", [1, 0]] in list(t.model.view)}
 
@@ -147,7 +147,7 @@ def test_a_matrix_that_is_stored_the_other_way_round_is_turned(tmp_path: Path) -
     """A square one, which no shape betrays, and the slots of the optimizer with it."""
     params = weights(width=256)
     programs = [_built(model(params=params), batch=ROWS, target=target) for target in ("litert-2", "gpu")]
-    assert "middle/kernel" in turned(programs[0]) ^ turned(programs[1])
+    assert "middle/kernel" in transposed(programs[0]) ^ transposed(programs[1])
     for first, second in (programs, programs[::-1]):
         path = tmp_path / first.manifest.target
         session = saved(first, path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from converter.runtime import TrainingSession
-from converter.runtime.order import order_of
+from converter.runtime.data.order import order_of
 from tests.runtime.test_session import open_session
 
 VECTORS = json.loads(Path(__file__).with_name("orders.json").read_text())

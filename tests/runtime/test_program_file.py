@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from converter.program import checksum as seal
+from converter.program import checksum
 from converter.program.file import read_program
 from converter.program.flatbuffer.metadata import read_metadata
 from converter.runtime import TrainingSession
-from converter.runtime.engine import open_engine
+from converter.runtime.interpreters.choice import open_engine
 from converter.support.errors import UsageError
+from tests.backend.stock import file, one_op
 from tests.runtime.programs import BATCH, EXAMPLES, program
-from tests.tflite.stock import file, one_op
 
 STATES = ("variables", "stateless", "split")
 
@@ -38,7 +38,7 @@ def test_what_was_written_is_what_is_read(tmp_path: Path, state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_flipped_bits_are_found(state: str) -> None:
     data = program(state=state).data
-    mark = data.index(seal.BLANK[:17])
+    mark = data.index(checksum.BLANK[:17])
     rng = np.random.default_rng(0)
     positions = {
         0,
@@ -93,10 +93,10 @@ def test_other_files(tmp_path: Path) -> None:
 def test_a_sealed_file_is_not_believed_either(old: bytes, new: bytes, message: str) -> None:
     data = program().data
     assert old in data
-    mark = data.index(seal.BLANK[:17])
-    blank = (data[:mark] + seal.BLANK + data[mark + len(seal.BLANK) :]).replace(old, new)
+    mark = data.index(checksum.BLANK[:17])
+    blank = (data[:mark] + checksum.BLANK + data[mark + len(checksum.BLANK) :]).replace(old, new)
     with pytest.raises(UsageError, match=message):
-        TrainingSession(seal.reseal(blank))
+        TrainingSession(checksum.with_new_checksum(blank))
 
 
 def test_writing_over_a_running_program_and_into_nowhere(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_opening_a_file_keeps_nothing_of_it_on_the_heap(tmp_path: Path) -> None:
     """Read by a process of its own: what this one has freed would hide what it takes."""
     size = 8 << 20
     data = program().data
-    mark = data.index(seal.BLANK[:17])
-    padded = data[:mark] + seal.BLANK + data[mark + len(seal.BLANK) :] + bytes(size)
+    mark = data.index(checksum.BLANK[:17])
+    padded = data[:mark] + checksum.BLANK + data[mark + len(checksum.BLANK) :] + bytes(size)
     path = tmp_path / "m.tflite"
-    path.write_bytes(seal.reseal(padded))
+    path.write_bytes(checksum.with_new_checksum(padded))
     code = (
         "import sys, re; from pathlib import Path; from converter.program.file import read_program\n"
         "def resident(): return int(re.search(r'RssAnon:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) << 10\n"
@@ -189,7 +189,7 @@ def test_steps_need_nothing_more_to_be_loaded(tmp_path: Path) -> None:
 
 
 def _inference_model() -> bytes:
-    from converter.tflite import builtins as tfl
+    from converter.backend import builtins as tfl
 
     graph, _ = one_op(tfl.Add(), np.ones(3, np.float32), np.ones(3, np.float32))
     return file(graph)

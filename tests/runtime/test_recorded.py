@@ -13,7 +13,7 @@ import pytest
 import converter
 from converter.driver.program import Program
 from converter.runtime import StateWarning, TrainingSession
-from converter.runtime.state_file import unpack
+from converter.runtime.state.state_file import unpack
 from tests.runtime.recorded.make import OPTIONS, ROWS, UPDATE, model
 
 FOLDER = Path(__file__).parent / "recorded"

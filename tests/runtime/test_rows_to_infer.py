@@ -10,7 +10,7 @@ import pytest
 
 import converter
 from converter.runtime import TrainingSession
-from converter.runtime.evaluation import calls
+from converter.runtime.session.evaluation import calls
 from converter.support.errors import UsageError
 from jax_frontend import Model
 from tests.models.oracle import jax_model
@@ -38,8 +38,8 @@ def test_few_rows_give_what_many_do(name: str, options: dict[str, Any]) -> None:
         session.train(x[:8], y[:8], 0.05)
         together = session.infer(x[:8])
         for size in (1, 2, 3):
-            apart = np.concatenate([session.infer(x[i : min(i + size, 8)]) for i in range(0, 8, size)])
-            np.testing.assert_allclose(apart, together, atol=1e-5 * np.abs(together).max())
+            separate = np.concatenate([session.infer(x[i : min(i + size, 8)]) for i in range(0, 8, size)])
+            np.testing.assert_allclose(separate, together, atol=1e-5 * np.abs(together).max())
         assert session.infer(x).shape == (11, *together.shape[1:])
 
 

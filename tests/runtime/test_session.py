@@ -14,7 +14,7 @@ import pytest
 import converter
 import jax_frontend
 from converter.runtime import TrainingSession
-from converter.runtime.examples import Examples
+from converter.runtime.data.examples import Examples
 from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, by_name, program, train_with_optax
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from converter.program.manifest import FrozenWeight, Identity, ModelTensor, StateTensor
 from converter.runtime import State, StateSpec, StateWarning, TrainingSession, save_state
-from converter.runtime.saved import previous_of, restore_state
-from converter.runtime.state_file import DamagedState, ForeignState, pack, unpack
+from converter.runtime.state.saved import previous_of, restore_state
+from converter.runtime.state.state_file import DamagedState, ForeignState, pack, unpack
 from converter.support.errors import NumericError, UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 

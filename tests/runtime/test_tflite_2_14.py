@@ -11,17 +11,17 @@ import pytest
 
 import converter
 import jax_frontend
+from converter.backend.lowering.lower import lower
+from converter.backend.peephole.fuse import fuse
+from converter.backend.targets import target
 from converter.ir import evaluate
 from converter.support.errors import UnsupportedError
-from converter.tflite.lowering.lower import lower
-from converter.tflite.peephole.fuse import fuse
-from converter.tflite.targets import target
 from scripts.fidelity.runtimes import PYTHONS, Call, run
+from tests.backend.cases import all_cases
+from tests.backend.quantize.test_gradients import LAYERS
+from tests.backend.quantize.test_gradients import case as int8_case
+from tests.backend.stock import file, one_op
 from tests.runtime.programs import BATCH, EXAMPLES
-from tests.tflite.cases import all_cases
-from tests.tflite.quantize.test_gradients import LAYERS
-from tests.tflite.quantize.test_gradients import case as int8_case
-from tests.tflite.stock import file, one_op
 
 OLD = target("tflite-2.14")
 NAME = "TFLite 2.14"

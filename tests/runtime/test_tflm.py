@@ -17,6 +17,12 @@ import pytest
 
 import converter
 import jax_frontend
+from converter.backend import builtins as tfl
+from converter.backend import legalize as avoid
+from converter.backend.emit.emit import Subgraph, emit
+from converter.backend.lowering.state import with_own_results
+from converter.backend.schedule.micro_arena import micro_arena
+from converter.backend.targets import target
 from converter.ir import INT32, Builder, Graph, TensorType, evaluate
 from converter.program.file import read_program
 from converter.program.layers import Layers
@@ -24,16 +30,10 @@ from converter.runtime.engines import engine
 from converter.runtime.engines.engine import Refusal
 from converter.runtime.engines.work import Task
 from converter.support.errors import UnsupportedError, UsageError
-from converter.tflite import builtins as tfl
-from converter.tflite import legalize as avoid
-from converter.tflite.emit.emit import Subgraph, emit
-from converter.tflite.lowering.state import with_own_results
-from converter.tflite.schedule.micro_arena import micro_arena
-from converter.tflite.targets import target
+from tests.backend.cases import all_cases
+from tests.backend.stock import file, interpreter, one_op
 from tests.runtime.micro_nets import NETS, Net
 from tests.runtime.tflm_steps import steps_in_tflm
-from tests.tflite.cases import all_cases
-from tests.tflite.stock import file, interpreter, one_op
 
 TFLM = target("tflm")
 

@@ -20,8 +20,8 @@ from converter.driver.program import Program
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.support.logs import listening
+from tests.backend.schedule.process import STEADY_HEAP
 from tests.runtime.programs import BATCH, EXAMPLES, program
-from tests.tflite.schedule.process import STEADY_HEAP
 
 
 def everything(session: TrainingSession, path: Path) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""The environment of the process is the person's: what a library needs there is gone behind its import."""
+"""The environment of the process is the user's: what a library needs there is gone behind its import."""
 
 import os
 import subprocess

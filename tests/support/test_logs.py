@@ -1,4 +1,4 @@
-"""What libraries log does not reach a person's terminal unless it is asked for; a session leaves no thread behind."""
+"""What libraries log does not reach a user's terminal unless it is asked for; a session leaves no thread behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import os, sys
 import tensorflow
 from tests.cli.factories import good as made
 def good():
-    os.write(2, b"INFO: of the person's own\\n")
+    os.write(2, b"INFO: of the user's own\\n")
     print("level", tensorflow.LEVEL, file=sys.stderr)
     return made()
 """
@@ -70,7 +70,7 @@ def test_the_command_line_shows_errors_and_what_is_the_persons(tmp_path: Path) -
     assert theirs == [
         "E0000 00:00:1795685276.945139    4860 real.cc:52] a real error",
         "a warning of Python",
-        "INFO: of the person's own",
+        "INFO: of the user's own",
         "level 2",
         "a model factory may print",
     ]

@@ -159,18 +159,18 @@ def _draw_optimizer(rng: np.random.Generator) -> tuple[str, Callable[[nn.Module]
     }
     kind = str(rng.choice(list(kinds)))
     schedule = str(rng.choice(list(schedules))) if rng.random() < 0.4 else ""
-    apart = bool(rng.random() < 0.4)
+    separate = bool(rng.random() < 0.4)
 
     def make(module: nn.Module) -> Any:
         named = list(module.named_parameters())
         groups: Any = [p for _, p in named]
-        if apart:
+        if separate:
             heads = [p for name, p in named if name.startswith("heads")]
             groups = [{"params": heads, "lr": 0.03}, {"params": [p for n, p in named if not n.startswith("heads")]}]
         made = kinds[kind](groups)
         return schedules[schedule](made) if schedule else made
 
-    return " ".join([kind, *([schedule] if schedule else []), *(["groups"] if apart else [])]), make
+    return " ".join([kind, *([schedule] if schedule else []), *(["groups"] if separate else [])]), make
 
 
 def eager(setup: SetUp, trains: set[str] | None, double: bool) -> tuple[list[float], dict[str, np.ndarray]]:

@@ -12,15 +12,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from converter.backend.lowering.state import with_own_results
+from converter.backend.stages import in_order, to_builtins
+from converter.backend.targets import target
 from converter.driver.models import import_model
 from converter.frontends import torch as torch_frontend
 from converter.ir import Builder, TensorType
 from converter.passes import eliminate_dead_code
 from converter.passes.autodiff import pull_back
-from converter.tflite.backend import in_order, to_builtins
-from converter.tflite.lowering.state import with_own_results
-from converter.tflite.targets import target
-from tests.tflite.stock import file, run
+from tests.backend.stock import file, run
 
 #: Kinks, what lies beside them, ties, and numbers that functions below make 0.
 POINTS = np.array([[-3, -1, 0, 0.5, 1, 3, 6, 7], [1, 0, -7, 2, 2, -0.5, 0.25, -2]], np.float32)

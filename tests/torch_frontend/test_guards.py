@@ -168,10 +168,10 @@ def test_modules_that_would_train_otherwise_are_refused(module: nn.Module, said:
 def test_parts_of_one_memory_are_no_alias_and_frozen_ones_may_be() -> None:
     both = torch.randn(8, 4)
 
-    def apart(m: Any) -> None:
+    def separate(m: Any) -> None:
         m.inner.weight, m.other.weight = nn.Parameter(both[:4]), nn.Parameter(both[4:])
 
-    imported(_with(apart))
+    imported(_with(separate))
     imported(_with(lambda m: _aliased(m.requires_grad_(False))).requires_grad_(False))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from converter.frontends import torch as torch_frontend
 from converter.support.errors import UsageError
-from tests.tflite.quantize.test_lazy import Read, built
+from tests.backend.quantize.test_lazy import Read, built
 
 
 class Tied(torch.nn.Module):

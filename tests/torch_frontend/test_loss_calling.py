@@ -35,7 +35,7 @@ def without_library(outputs: Any, y: Any) -> Any:
     return ((outputs["b"] - y["b"]) ** 2).mean(1) + 5 * abs(outputs["a"] - y["a"]).mean(1)
 
 
-def apart(b: Any, a: Any) -> Any:
+def separate(b: Any, a: Any) -> Any:
     return ((b - 2 * a) ** 2).mean(1)
 
 
@@ -54,8 +54,8 @@ def test_outputs_in_a_tuple_with_one_target() -> None:
 
 
 def test_a_loss_without_targets() -> None:
-    check_loss(apart, [B, A], None, ("b", "a"))
-    check_loss(lambda outputs: apart(outputs["b"], outputs[1]), [B, A], None, ("b", "a"), apart)
+    check_loss(separate, [B, A], None, ("b", "a"))
+    check_loss(lambda outputs: separate(outputs["b"], outputs[1]), [B, A], None, ("b", "a"), separate)
     check_loss(lambda rows: rows, [B[:, 0]], None)
 
 
@@ -76,11 +76,11 @@ def test_the_only_output_is_taken_out_of_what_the_module_returns(loss: Any) -> N
 
 def test_outputs_in_trees_are_called_by_their_paths() -> None:
     check_loss(
-        lambda outputs, y: apart(outputs["heads"][0], outputs["heads"][1]) + y.sum(1),
+        lambda outputs, y: separate(outputs["heads"][0], outputs["heads"][1]) + y.sum(1),
         [B, A],
         YB,
         ("heads/0", "heads/1"),
-        lambda b, a, y: apart(b, a) + y.sum(1),
+        lambda b, a, y: separate(b, a) + y.sum(1),
     )
 
 

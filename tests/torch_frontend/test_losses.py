@@ -32,7 +32,7 @@ WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 0.25, 3.0])
 
 
 class Scaled(nn.Module):
-    """A module of a person's own, with or without a parameter."""
+    """A module of a user's own, with or without a parameter."""
 
     def __init__(self, trains: bool) -> None:
         super().__init__()

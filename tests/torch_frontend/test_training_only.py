@@ -20,7 +20,7 @@ X = torch.arange(20.0).reshape(4, 5).cos()
 
 
 class Layer(nn.Module):
-    """A layer, a buffer, and a person's own code."""
+    """A layer, a buffer, and a user's own code."""
 
     def __init__(self, code: Any) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def hooked_before(optimizer: Any) -> Any:
     return optimizer.register_step_pre_hook(lambda *_: None)
 
 
-def hooked_behind(optimizer: Any) -> Any:
+def hooked_after(optimizer: Any) -> Any:
     return optimizer.register_step_post_hook(lambda *_: None)
 
 
@@ -150,7 +150,7 @@ def hooked_all(optimizer: Any) -> Any:
     return register_optimizer_step_pre_hook(lambda *_: None)
 
 
-@pytest.mark.parametrize("hook", [hooked_before, hooked_behind, hooked_all])
+@pytest.mark.parametrize("hook", [hooked_before, hooked_after, hooked_all])
 def test_hooks_of_optimizers_are_refused(hook: Any) -> None:
     module = nn.Linear(5, 4)
     names = {id(p): name for name, p in module.named_parameters()}

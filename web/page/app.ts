@@ -41,7 +41,7 @@ export interface State {
   readonly chosen: number;
   readonly draft: readonly Stroke[];
   readonly reading: Reading | null;
-  /** A drawing that the person wants to change. */
+  /** A drawing that the user wants to change. */
   readonly selected: number | null;
   readonly training: Running | null;
   /** Whether the model in use is not the one that was built. */
@@ -72,7 +72,7 @@ const BEGINNING: State = {
 /** Digits before it is known what the program knows: the page is there before it. */
 const DIGITS = [..."0123456789"];
 
-/** Names of all classes: those of the program, then the person's symbols. */
+/** Names of all classes: those of the program, then the user's symbols. */
 export function labelsOf(state: State): string[] {
   return [...(state.description?.labels ?? DIGITS), ...state.notes.symbols];
 }
@@ -81,7 +81,7 @@ export function canPersonalise(state: State): boolean {
   return state.model !== null && !state.training && !state.isBusy && missing(state.notes) === 0;
 }
 
-/** All of the page's behaviour: what the person does, and what comes of it. */
+/** All of the page's behaviour: what the user does, and what comes of it. */
 export class App {
   private state = BEGINNING;
   private readonly coach: Coach;
@@ -100,7 +100,7 @@ export class App {
     );
   }
 
-  /** Gets what is kept of the person, and then the model: it can be taught while that is loading. */
+  /** Gets what is kept of the user, and then the model: it can be taught while that is loading. */
   async open(): Promise<void> {
     this.change({});
     try {
@@ -194,7 +194,7 @@ export class App {
     if (!canPersonalise(this.state)) return;
     const training = { step: 0, steps: 0, losses: [], resumedAt: 0, isPaused: false, isEnding: false };
     this.change({ training, problem: null, said: "Training has begun." });
-    // What was learned is not to be cleared away when the disk is nearly full; a browser may ask the person.
+    // What was learned is not to be cleared away when the disk is nearly full; a browser may ask the user.
     void navigator.storage.persist();
     await this.doing(() => this.train());
     this.change({ training: null });
@@ -225,7 +225,7 @@ export class App {
     await this.switching(async () => this.used(await this.coach.reset(), "reset"));
   }
 
-  /** The person's model as a file, for the phone, the host or another browser. */
+  /** The user's model as a file, for the phone, the host or another browser. */
   async exportState(): Promise<Uint8Array<ArrayBuffer> | null> {
     let file: Uint8Array<ArrayBuffer> | null = null;
     await this.doing(async () => {

@@ -12,7 +12,7 @@ declare const DESCRIPTION: string;
 const STORE = "notes";
 const FILE = "notes.json";
 
-/** What the program is about, and what the person taught. */
+/** What the program is about, and what the user taught. */
 export interface Kept {
   readonly description: Description;
   readonly notes: Notes;
@@ -20,7 +20,7 @@ export interface Kept {
 }
 
 /**
- * What the person taught, in a store of its own. The page itself has it, so that nothing of a model needs to be there
+ * What the user taught, in a store of its own. The page itself has it, so that nothing of a model needs to be there
  * yet. What goes wrong is thrown as a Failure.
  */
 export class Notebook {

@@ -12,7 +12,7 @@ import {
 } from "../trainer/strict-json.ts";
 import { type Stroke, strokes } from "./strokes.ts";
 
-/** A character that the person wrote. `heldOut`: kept aside to judge by, never trained on. */
+/** A character that the user wrote. `heldOut`: kept aside to judge by, never trained on. */
 export type Drawing = Decoded<typeof drawing>;
 const drawing = record({ id: integer, label: integer, strokes, heldOut: bool });
 
@@ -30,13 +30,13 @@ const comparison = record({
   isRefused: bool,
 });
 
-/** All that the person taught, and what came of it. */
+/** All that the user taught, and what came of it. */
 export interface Notes {
   readonly drawings: readonly Drawing[];
-  /** Names of the person's own symbols, which take the program's spare classes in order. */
+  /** Names of the user's own symbols, which take the program's spare classes in order. */
   readonly symbols: readonly string[];
   readonly comparison: Comparison | null;
-  /** Which model the person has taken in place of the newest since then. */
+  /** Which model the user has taken in place of the newest since then. */
   readonly switched: "undone" | "reset" | null;
   /** Of the saved state that these two are about; 0 when nothing was saved. */
   readonly generation: number;

@@ -13,7 +13,7 @@ import {
 } from "../trainer/errors.ts";
 import { Failure, type Problem } from "./protocol.ts";
 
-/** What an error means for the person. */
+/** What an error means for the user. */
 export function problemOf(thrown: unknown): Problem {
   const error = thrown instanceof RuntimeFailedError ? (thrown.cause ?? thrown) : thrown;
   if (error instanceof Failure) return error.problem;

@@ -8,7 +8,7 @@ export interface InUse {
   readonly generation: number;
 }
 
-/** What went wrong, by what the person can do about it. */
+/** What went wrong, by what the user can do about it. */
 export type Problem =
   | "program-damaged"
   | "program-newer"
@@ -25,7 +25,7 @@ export type Problem =
   | "file-foreign"
   | "file-damaged";
 
-/** An open program with the person's state, or why another one takes its place. */
+/** An open program with the user's state, or why another one takes its place. */
 export interface Opening {
   readonly report: RuntimeReport;
   readonly stateBytes: number;
@@ -47,7 +47,7 @@ export interface Logits {
 
 /** What the page asks of the worker that trains. What goes wrong there is thrown here as a Failure. */
 export interface Coach {
-  /** Opens the program that is described, with the person's state. */
+  /** Opens the program that is described, with the user's state. */
   open(description: Description): Promise<Opening>;
   logits(images: readonly Float32Array[]): Promise<Logits>;
   /** Tells of each event, the last one too. False: it was cancelled. */
@@ -57,7 +57,7 @@ export interface Coach {
   cancel(): Promise<void>;
   undo(): Promise<InUse>;
   reset(): Promise<InUse>;
-  /** The person's model as a state file. */
+  /** The user's model as a state file. */
   exportState(): Promise<Bytes>;
   importState(file: Bytes): Promise<InUse>;
 }
@@ -74,7 +74,7 @@ export type Answer =
   | { readonly event: TrainEvent }
   | { readonly loaded: number };
 
-/** Something that the person should know. */
+/** Something that the user should know. */
 export class Failure extends Error {
   constructor(
     readonly problem: Problem,

@@ -36,7 +36,7 @@ interface Loaded {
   readonly original: Trainer;
 }
 
-/** Trains the page's program. One trainer holds the person's model, a second one the model as it was built. */
+/** Trains the page's program. One trainer holds the user's model, a second one the model as it was built. */
 export class TrainerCoach implements Coach {
   private loaded: Loaded | undefined;
   private cancelling = new AbortController();
@@ -151,14 +151,14 @@ export class TrainerCoach implements Coach {
     const opened = await Program.open(data);
     checkFits(description, opened.manifest);
     const replay = builtInSamples(built, description);
-    // Another tab that is being closed may have the store a moment longer than the person's notes.
+    // Another tab that is being closed may have the store a moment longer than the user's notes.
     const store = await BrowserStore.open(STORE, new AbortController().signal);
     const personal = await Trainer.open(opened, this.runtime, store);
     const original = await Trainer.open(opened, this.runtime, new MemoryStore());
     return { description, replay, personal, original };
   }
 
-  /** Whether the person's model answers as the original does. */
+  /** Whether the user's model answers as the original does. */
   private async isAsBuilt(): Promise<boolean> {
     const probes = this.opened.replay.slice(0, PROBES).map((sample) => Object.values(sample.inputs)[0]);
     const { original, personal } = await this.logits(probes as Float32Array[]);
@@ -166,7 +166,7 @@ export class TrainerCoach implements Coach {
   }
 }
 
-/** Takes the person's state, and makes room for a new one where it is damaged or of another program. */
+/** Takes the user's state, and makes room for a new one where it is damaged or of another program. */
 async function restored(personal: Trainer): Promise<{ generation: number; problem: Problem | null }> {
   try {
     const { generation, lost } = await personal.restore();

@@ -11,7 +11,7 @@ import { mutated, mutatedText } from "./mutations.ts";
 
 const whole = bytes("mlp-variables.tflite");
 
-/** A changed program whose seal is right. */
+/** A changed program whose checksum is right. */
 function resealed(change: (text: string) => string): Uint8Array {
   const text = change(Buffer.from(whole).toString("latin1"));
   const start = text.indexOf("pocketune-sha256:") + "pocketune-sha256:".length;
@@ -55,10 +55,10 @@ test("every flipped bit and every cut is found", async () => {
     await assert.rejects(Program.open(whole.subarray(0, size)), DamagedProgramError);
   }
   await assert.rejects(Program.open(Uint8Array.of(...whole, 0)), DamagedProgramError);
-  await assert.rejects(Program.open(utf8("no program")), /it has no seal; a model that was exported has none/);
+  await assert.rejects(Program.open(utf8("no program")), /it has no checksum; a model that was exported has none/);
 });
 
-test("a changed program with a good seal is checked all the same", async () => {
+test("a changed program with a good checksum is checked all the same", async () => {
   await Program.open(resealed((text) => text));
   await assert.rejects(
     Program.open(resealed((t) => t.replace("pocketune.manifest", "pocketune.manifesT"))),

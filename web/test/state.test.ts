@@ -55,7 +55,7 @@ test("what is written here the host reads, and writes again to the byte", async 
   const written = "target/written.state";
   writeFileSync(written, await pack({ spec: states, generation: 7, tensors: tensors(manifest, 0.25) }));
   const code = `
-import sys; from pathlib import Path; from converter.runtime.state_file import pack, unpack
+import sys; from pathlib import Path; from converter.runtime.state.state_file import pack, unpack
 data = Path(sys.argv[1]).read_bytes(); state = unpack(data)
 assert pack(state) == data; print(state.generation, all((t == 0.25).all() for t in state.tensors.values() if t.dtype == "float32"))`;
   const said = execFileSync(python, ["-c", code, written], { encoding: "utf8" });

@@ -287,7 +287,7 @@ test("what would change the state is refused while it trains, what only reads it
   assert.equal(await trainer.save(), 1);
 });
 
-test("the person and the guard pause it", async () => {
+test("the user and the guard pause it", async () => {
   const record = new Log();
   let heat: string | null = "heat";
   const guard = () => heat;

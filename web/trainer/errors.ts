@@ -1,4 +1,4 @@
-/** What can go wrong, by what the person can do about it. The message is a plain English sentence with the details. */
+/** What can go wrong, by what the user can do about it. The message is a plain English sentence with the details. */
 export class PocketuneError extends Error {
   override get name(): string {
     return this.constructor.name;

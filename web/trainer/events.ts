@@ -1,9 +1,9 @@
 import type { Evaluation } from "./samples.ts";
 
-/** Why a training waits: the person asked for it, or what the guard says. */
+/** Why a training waits: the user asked for it, or what the guard says. */
 export type PauseReason = string;
 
-/** The person called `pause`. */
+/** The user called `pause`. */
 export const BY_PERSON: PauseReason = "person";
 
 /** What `fit` tells, in order. The last event is `finished` or `diverged`. */

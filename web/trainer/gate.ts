@@ -5,7 +5,7 @@ export type Guard = () => PauseReason | null;
 
 const POLL_MILLIS = 1000;
 
-/** Where a training waits between two steps, for the person or for the device. */
+/** Where a training waits between two steps, for the user or for the device. */
 export class Gate {
   private isHeld = false;
   private wake: () => void = () => undefined;
@@ -41,7 +41,7 @@ export class Gate {
     if (told !== null) yield { kind: "resumed" };
   }
 
-  /** A release by the person ends the wait at once; the device has to be asked. */
+  /** A release by the user ends the wait at once; the device has to be asked. */
   private waited(): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, POLL_MILLIS);

@@ -8,7 +8,7 @@ import { type Row, type Sample, type Values, weightOf } from "./samples.ts";
 
 const MOST_REPLAY = 0.95;
 
-/** What a person or app passes in, checked once, in plain words, before it reaches the runtime. Throws InputError. */
+/** What a user or app passes in, checked once, in plain words, before it reaches the runtime. Throws InputError. */
 export class Inputs {
   private readonly taken: TensorSpec[];
   /** The tokens of its longest rows, of a program of several lengths. */

@@ -42,7 +42,7 @@ export function specOf(program: Program): StateSpec {
   return { program: graphHash, tensors: stateTensors, identity, choices, built: (tensor) => program.initial(tensor) };
 }
 
-/** What the person calls a tensor. */
+/** What the user calls a tensor. */
 export function nameOf(tensor: StateTensor): string {
   return tensor.model?.name ?? tensor.tensor;
 }

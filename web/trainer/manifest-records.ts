@@ -122,7 +122,7 @@ export const stateTensor = checked(filled(record(
 ), { model: null }), (it, where) => sized(it.shape, ELEMENT_BYTES[it.dtype], `${where}.shape`));
 
 /**
- * Where a state tensor lies in the weight that the person knows.
+ * Where a state tensor lies in the weight that the user knows.
  */
 export type Piece = Decoded<typeof piece>;
 export const piece = record(
@@ -247,7 +247,7 @@ export const runningRate = filled(record(
 export type CertificateFailure = Decoded<typeof certificateFailure>;
 export const certificateFailure = filled(record(
   {
-    // of the person's model; empty where it is nobody's, or not known.
+    // of the user's model; empty where it is nobody's, or not known.
     layer: string,
     // the builtin; empty where it is not known.
     operator: string,

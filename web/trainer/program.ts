@@ -6,7 +6,7 @@ import { byteSize, type Manifest, product } from "./manifest.ts";
 import { readManifest } from "./manifest-checks.ts";
 import { ELEMENT_BYTES, type StateTensor } from "./manifest-records.ts";
 import { ModelMetadata } from "./model-metadata.ts";
-import { checkSeal } from "./seal.ts";
+import { verifyChecksum } from "./checksum.ts";
 import type { StoredTensor } from "./state-file.ts";
 import { places } from "./view.ts";
 
@@ -29,7 +29,7 @@ export class Program {
   /** Opens the bytes of a `.tflite` (copied). Throws ProgramError: not one bit of it may differ from what was built. */
   static async open(bytes: ArrayBuffer | Uint8Array): Promise<Program> {
     const data = new Uint8Array(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes));
-    await checkSeal(data);
+    await verifyChecksum(data);
     const model = new ModelMetadata(data);
     const metadata = model.entries(INITIAL, FROZEN, INFERENCE);
     const entry = metadata.get(MANIFEST);

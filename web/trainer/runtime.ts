@@ -5,7 +5,7 @@ import type { Values } from "./samples.ts";
 /** What does the work. */
 export type Accelerator = "wasm" | "webgpu";
 
-/** What really runs, for the person to see. */
+/** What really runs, for the user to see. */
 export interface RuntimeReport {
   /** Name and version of the library. */
   readonly runtime: string;

@@ -3,7 +3,7 @@ import { text } from "./bytes.ts";
 /** What a file that is not trusted says is not as agreed. */
 export class FormatError extends Error {}
 
-/** Takes a parsed value if it is of its type. `where` names it for the person. */
+/** Takes a parsed value if it is of its type. `where` names it for the user. */
 export type Decoder<T> = (value: unknown, where: string) => T;
 
 /** What a decoder gives. */

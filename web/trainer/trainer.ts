@@ -208,7 +208,7 @@ export class Trainer {
   }
 
   /**
-   * Lets those input channels train that have the most Fisher information on a person's first samples: before the first
+   * Lets those input channels train that have the most Fisher information on a user's first samples: before the first
    * training, of a state as it was built, or with `reset` after going back to it. The state in memory has them from
    * then on. Returns the channels by weight. Throws InputError, also when the state has trained, and DivergedError.
    */
@@ -272,7 +272,7 @@ export class Trainer {
   }
 
   /**
-   * Back to what was built, saved as a generation if there is any, so that `rollback` brings the person's back. Returns
+   * Back to what was built, saved as a generation if there is any, so that `rollback` brings the user's back. Returns
    * that generation, null where nothing was saved.
    */
   async reset(): Promise<number | null> {

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from converter.backend import schedule
+from converter.backend.costs.costs import STEP
+from converter.backend.costs.step_cost import operator_cost
+from converter.backend.lowering.forms import FormChoice
+from converter.backend.lowering.state import AS_ARGUMENTS, with_variables
+from converter.backend.targets import Target
 from converter.driver.build_report.record import KINDS, Account, MemoryRecord, ModelPart, RecordedCall
 from converter.ir import Graph, Value
 from converter.support.notes import Note
-from converter.tflite import schedule
-from converter.tflite.costs.costs import STEP
-from converter.tflite.costs.step_cost import operator_cost
-from converter.tflite.lowering.forms import FormChoice
-from converter.tflite.lowering.state import AS_ARGUMENTS, with_variables
-from converter.tflite.targets import Target
 
 
 def account_of(
@@ -34,7 +34,7 @@ def account_of(
         target: that these were lowered for.
         state: `variables`, `stateless` or `split`.
         forms: that were chosen for the step.
-        notes: what the person is to know.
+        notes: what the user is to know.
     """
     export = AS_ARGUMENTS.get(state, with_variables)
     in_order = schedule.keeps_order(signatures.values(), state)

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Literal
 
+from converter.backend.lowering.forms import FormChoice
 from converter.program.file import ProgramFile
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.support.errors import UsageError
 from converter.support.notes import Note
 from converter.support.records import decode
-from converter.tflite.lowering.forms import FormChoice
 
 #: No account is larger; a limit for readers of files that they do not trust.
 MAX_BYTES = 32 << 20

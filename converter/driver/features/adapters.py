@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.lowering.weight_layout import better_transposed
+from converter.backend.stages import in_order
 from converter.driver.compilation import Compilation
 from converter.ir import Graph
 from converter.passes import absorb_layout
 from converter.passes.canonical import specialize
-from converter.tflite.backend import in_order
-from converter.tflite.lowering.weight_layout import better_transposed
 from converter.training.dropout import without_dropout
 from converter.training.schemes import adapt, plain, select
 
@@ -17,10 +17,10 @@ from converter.training.schemes import adapt, plain, select
 def add_adapters(c: Compilation) -> Compilation:
     """Put adapters beside the weights that have one; what trains beside them is kept as without adapters."""
     model, rows, adapters = adapt(c.model, c.resolved)
-    turned = c.turned
-    if adapters and turned is None:
-        turned = better_transposed(specialize(select(absorb_layout(c.model), c.resolved)), c.target)
-    return replace(c, model=model, rows=rows, adapters=adapters, turned=turned)
+    transposed = c.transposed
+    if adapters and transposed is None:
+        transposed = better_transposed(specialize(select(absorb_layout(c.model), c.resolved)), c.target)
+    return replace(c, model=model, rows=rows, adapters=adapters, transposed=transposed)
 
 
 def make_plain(c: Compilation) -> Compilation:
@@ -30,7 +30,7 @@ def make_plain(c: Compilation) -> Compilation:
     if c.source.file is None and (c.options.is_int4 or c.options.frozen == "float16"):
         return c  # a weight with its adapter in it is neither any more
     forward = without_dropout(c.forward)
-    made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ())
+    made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.transposed or ())
     if c.source.file is not None:  # the file itself is exported: what is merged is all that is asked of this
         made = replace(
             made, graph=Graph(parameters={v: p for v, p in made.graph.parameters.items() if p.kind == "merged"})

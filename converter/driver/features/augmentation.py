@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.stages import to_builtins
 from converter.driver.compilation import Compilation
 from converter.passes.canonical import canonicalize
-from converter.tflite.backend import to_builtins
 from converter.training.augment import augmentation
 from converter.training.schemes import join
 
 
 def trace(c: Compilation) -> Compilation:
-    """Trace the person's function, with a key made of the number of the call."""
+    """Trace the user's function, with a key made of the number of the call."""
     if c.options.augment is None:
         return c
     made = canonicalize(augmentation(c.options.augment, c.model.inputs, *c.counter))

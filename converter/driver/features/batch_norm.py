@@ -7,14 +7,20 @@ from dataclasses import replace
 from converter.driver.compilation import Compilation
 from converter.driver.requests import check_batch_norm
 from converter.passes.canonical import canonicalize
-from converter.training.batch_norm import in_training, statistics_of, with_inputs_apart, with_statistics, without_masks
+from converter.training.batch_norm import (
+    in_training,
+    statistics_of,
+    with_independent_inputs,
+    with_statistics,
+    without_masks,
+)
 from converter.training.fisher import without_probes
 
 
 def make_canonical(c: Compilation) -> Compilation:
     """Bring the model into one form; what layers read whose statistics may train stays apart."""
     layers = c.source.batch_norms if c.options.batch_norm == "train" else ()
-    forward = with_inputs_apart(c.model, layers, canonicalize)
+    forward = with_independent_inputs(c.model, layers, canonicalize)
     return replace(c, model=forward, forward=forward)
 
 

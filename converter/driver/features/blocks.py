@@ -1,21 +1,21 @@
 """`blocks`: a step that holds one block of the model at a time.
 
-Which computes its forward pass again is the scheduler's work (`converter.tflite.schedule.segments`).
+Which computes its forward pass again is the scheduler's work (`converter.backend.schedule.segments`).
 """
 
 from __future__ import annotations
 
+from converter.backend.prepare.hidden_in_parts import hidden_in_parts
+from converter.backend.prepare.loss_in_parts import loss_in_parts
 from converter.driver.compilation import Compilation
 from converter.ir import FLOAT32, Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter, rewrite
-from converter.tflite.prepare.hidden_in_parts import hidden_in_parts
-from converter.tflite.prepare.loss_in_parts import loss_in_parts
 
 #: Elements of the smallest constant matrix that is not kept as the kernels want it.
 LEAST = 1 << 13
 
 
-def met_as_stored(c: Compilation, graph: Graph) -> Graph:
+def contracted_as_stored(c: Compilation, graph: Graph) -> Graph:
     """Return a graph whose constant matrices are read from the file at each product, if memory is what counts.
 
     Before: MatMul(x, W).    After: CastMatMul(x, W).
@@ -28,12 +28,12 @@ def met_as_stored(c: Compilation, graph: Graph) -> Graph:
     ):  # of others it is not known that they keep no copy
         return graph
 
-    def met(b: Rewriter, node: Node) -> Value | None:
+    def contracted(b: Rewriter, node: Node) -> Value | None:
         if not isinstance(node.op, ops.MatMul) or node.op.adj_x or not _is_large_matrix(graph, node.inputs[1]):
             return None
         return b(ops.CastMatMul(node.op.adj_y), *node.inputs)
 
-    return rewrite(graph, met)
+    return rewrite(graph, contracted)
 
 
 def with_few_inner_features(c: Compilation, graph: Graph) -> Graph:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.stages import in_order, to_builtins
+from converter.backend.targets import target
 from converter.driver.compilation import Compilation, Grafted
 from converter.driver.plain.any_rows import for_any_rows
 from converter.frontends.source import ModelFile
@@ -11,8 +13,6 @@ from converter.ir import Graph
 from converter.passes.canonical import canonicalize, specialize
 from converter.support.errors import PocketuneError, UnsupportedError
 from converter.support.notes import Note
-from converter.tflite.backend import in_order, to_builtins
-from converter.tflite.targets import target
 from converter.training.dropout import without_dropout
 
 
@@ -67,8 +67,8 @@ def graft(c: Compilation) -> Compilation:
     if c.prefix is not None or halves or c.options.is_int4:
         said = "the exported file keeps those of the file: near what infer gives here, not its bits"
         notes.append(Note("frozen layers", f"{c.options.frozen} here", said))
-    behind = None if made.graph is None else _for_any_rows(c, file, trained) or _lowered(c, made.graph)
-    return replace(c, grafted=Grafted(made, behind), notes=notes)
+    suffix = None if made.graph is None else _for_any_rows(c, file, trained) or _lowered(c, made.graph)
+    return replace(c, grafted=Grafted(made, suffix), notes=notes)
 
 
 def _for_any_rows(c: Compilation, file: ModelFile, trained: set[str]) -> Graph | None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from converter.backend.quantize.round_to_float16 import nearest
 from converter.driver.compilation import Compilation
 from converter.ir import Graph, Node, Value, dependents, known_result, ops
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.support.errors import UsageError
 from converter.support.notes import Note
-from converter.tflite.quantize.round_to_float16 import nearest
 
 #: What to say of a program that writes.
 _SLOWER = Note(
@@ -34,7 +34,7 @@ def take_norms(c: Compilation) -> Compilation:
     if c.options.frozen == "int8":
         raise UsageError(
             f"frozen='int8' does not go together with DoRA ({next(iter(magnitudes))}), which asks for the lengths of "
-            "columns as they are met: take frozen='int4-blockwise', 'int4' or 'float16', or LoRA",
+            "columns as they are multiplied: take frozen='int4-blockwise', 'int4' or 'float16', or LoRA",
             page="adapters",
         )
     model = with_norms(c, c.model)

@@ -20,6 +20,6 @@ def draw_in_step(c: Compilation) -> Compilation:
     return replace(c, step=with_dropout(c.step, *c.counter)) if dropouts(c.model) else c
 
 
-def be_quiet(c: Compilation) -> Compilation:
+def for_inference(c: Compilation) -> Compilation:
     """Keep a model without random marks, for all signatures but the step."""
-    return replace(c, quiet=canonicalize(without_dropout(c.behind)) if dropouts(c.behind) else c.behind)
+    return replace(c, inference=canonicalize(without_dropout(c.suffix)) if dropouts(c.suffix) else c.suffix)

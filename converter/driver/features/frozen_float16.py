@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from converter.backend.quantize.round_to_float16 import rounded_to_float16
+from converter.backend.quantize.store_as_float16 import stored_as_float16
+from converter.backend.schedule import how
 from converter.driver import entries
 from converter.driver.compilation import Compilation
 from converter.ir import FLOAT16, Graph, Node
 from converter.support.notes import Note
-from converter.tflite.quantize.round_to_float16 import rounded_to_float16
-from converter.tflite.quantize.store_as_float16 import stored_as_float16
-from converter.tflite.schedule import how
 
 
 def round_weights(c: Compilation) -> Compilation:
@@ -34,7 +34,7 @@ def rounded(c: Compilation, forward: Graph) -> Graph:
     return rounded_to_float16(forward)[0] if c.options.frozen == "float16" else forward
 
 
-def store_met(c: Compilation) -> Compilation:
+def store_contracted(c: Compilation) -> Compilation:
     """Store constants in float16 that operators meet as they lie in the file: matrices, and tables of rows."""
     return _stored(c, filters=False) if _is_wanted(c) else c
 
@@ -56,8 +56,8 @@ def _is_wanted(c: Compilation) -> bool:
 
 
 def _stored(c: Compilation, filters: bool) -> Compilation:
-    behind = None if c.grafted is None else c.grafted.behind
-    graphs = [*c.program.values(), *([] if c.plain is None else [c.plain.graph]), *([] if behind is None else [behind])]
+    suffix = None if c.grafted is None else c.grafted.suffix
+    graphs = [*c.program.values(), *([] if c.plain is None else [c.plain.graph]), *([] if suffix is None else [suffix])]
 
     def is_delegated(graph: Graph, node: Node) -> bool:
         return not c.target.is_cpu or how(graph.constants, node, c.target.lanes) is not None
@@ -67,7 +67,7 @@ def _stored(c: Compilation, filters: bool) -> Compilation:
         c,
         program=c.program.mapped(lambda _, graph: stored(graph)),
         plain=None if c.plain is None else replace(c.plain, graph=stored(c.plain.graph)),
-        grafted=None if c.grafted is None else replace(c.grafted, behind=behind and stored(behind)),
+        grafted=None if c.grafted is None else replace(c.grafted, suffix=suffix and stored(suffix)),
     )
 
 

@@ -1,16 +1,16 @@
-"""`frozen="int4"`: frozen dense layers and embeddings as integers of four bits, exactly met or of a dynamic range."""
+"""`frozen="int4"`: frozen dense layers and embeddings in int4, multiplied exactly or in a dynamic range."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from converter.backend.quantize.choose import FrozenLayer
+from converter.backend.quantize.weight_only import store_as_int4
 from converter.driver.compilation import Compilation
 from converter.driver.options import INT4_BLOCKS
 from converter.ir import Graph
 from converter.support.notes import Note
-from converter.tflite.quantize.choose import FrozenLayer
-from converter.tflite.quantize.weight_only import store_as_int4
 
 
 def store(c: Compilation) -> Compilation:

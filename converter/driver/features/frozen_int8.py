@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from converter.backend.stages import to_builtins
 from converter.driver.compilation import Compilation
-from converter.tflite.backend import to_builtins
 from converter.training.fisher import without_probes
 from converter.training.schemes import join
 
@@ -16,14 +16,14 @@ def quantize_frozen(c: Compilation) -> Compilation:
     lower = partial(to_builtins, target=c.once)
     if c.options.frozen != "int8":
         exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
-        return replace(c, behind=c.model, plain=exported)
+        return replace(c, suffix=c.model, plain=exported)
     from converter.driver.quantization import quantize, quantize_plain
 
     how = c.goal, c.options.calibration, c.model.inputs[0].shape[0], c.target, lower
     done = quantize(c.probed if c.offers("fisher") else c.model, *how)
     exported = None if c.plain is None else replace(c.plain, graph=quantize_plain(c.plain.graph, *how))
-    behind = without_probes(done.rest)
-    return replace(c, prefix=done.prefix, probed=done.rest, behind=behind, quantization=done.report, plain=exported)
+    suffix = without_probes(done.rest)
+    return replace(c, prefix=done.prefix, probed=done.rest, suffix=suffix, quantization=done.report, plain=exported)
 
 
 def join_prefix(c: Compilation) -> Compilation:

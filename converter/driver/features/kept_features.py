@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.quantize.kept import kept_as_int8
+from converter.backend.stages import to_builtins
 from converter.driver.compilation import Compilation
 from converter.driver.features.signatures import prepared
 from converter.driver.features.watch import with_watch
 from converter.support.errors import UsageError
-from converter.tflite.backend import to_builtins
-from converter.tflite.quantize.kept import kept_as_int8
 from converter.training.schemes import cut_frozen_prefix, has_frozen_prefix, join
 
 
@@ -28,7 +28,7 @@ def add_signatures(c: Compilation) -> Compilation:
     """Add `features` and the step on them, lowered."""
     if not c.offers("features"):
         return c
-    features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.behind)
+    features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.suffix)
     on_features = c.step.graphs_on_features(prepared(c, rest), c.step_goal, c.rule)
     on_features = with_watch(c, on_features)
     steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}

@@ -10,11 +10,11 @@ from converter.ir import Graph
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.canonical import canonicalize
 from converter.passes.layout import assign_layouts
-from converter.training.batch_norm import have_one_axis, with_inputs_apart
+from converter.training.batch_norm import have_one_axis, with_independent_inputs
 
 
 def assign(c: Compilation) -> Compilation:
-    """Assign a layout to each value; inputs, outputs and weights keep the person's.
+    """Assign a layout to each value; inputs, outputs and weights keep the user's.
 
     All stays as it was written where the statistics of a batch could not be taken of what lies otherwise.
     """
@@ -31,4 +31,4 @@ def laid(c: Compilation, forward: Graph, by_batch: Sequence[BatchNorm]) -> Graph
     Adapters are of the rows of a matrix as the model has it. What layers read whose statistics may train stays apart.
     """
     after = assign_layouts(forward, matrices=bool(c.request.scheme.adapters))
-    return forward if after is forward else with_inputs_apart(after, by_batch, canonicalize)
+    return forward if after is forward else with_independent_inputs(after, by_batch, canonicalize)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from converter.driver.compilation import Compilation
-from converter.driver.features.blocks import met_as_stored, with_few_logits
+from converter.driver.features.blocks import contracted_as_stored, with_few_logits
 from converter.driver.losses import import_loss
 from converter.driver.requests import check_fisher
 from converter.ir import Graph, is_described
@@ -30,7 +30,7 @@ def form_step(c: Compilation) -> Compilation:
         c.request.step,
         in_parts=c.request.accumulates,
         scale=float(c.options.loss_scale),
-        trained=lambda graph: with_few_logits(c, met_as_stored(c, by_batch(graph, c.by_batch, c.normalized))),
+        trained=lambda graph: with_few_logits(c, contracted_as_stored(c, by_batch(graph, c.by_batch, c.normalized))),
         averaged=lambda graph: following(graph, c.by_batch),
         rate_first=c.target.is_cpu,
     )

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from converter.backend.lowering.weight_layout import better_transposed
+from converter.backend.targets import Target
 from converter.driver.compilation import Compilation
 from converter.ir import Graph
 from converter.passes import absorb_layout, eliminate_dead_code, outputs_first
 from converter.passes.canonical import specialize
 from converter.support.errors import UnsupportedError, UsageError
-from converter.tflite.lowering.weight_layout import better_transposed
-from converter.tflite.targets import Target
 from converter.training.constraints import constrained
 from converter.training.fisher import without_probes
 from converter.training.optim import OptimizerProgram
@@ -23,14 +23,14 @@ def select_and_trace(c: Compilation) -> Compilation:
     """Freeze what does not train, and trace the optimizer for the rest."""
     from converter.training.optim.notes import optimizer_notes
 
-    model, rule = with_optimizer(c.model, c.rows, c.optimizer, c.target, c.turned)
+    model, rule = with_optimizer(c.model, c.rows, c.optimizer, c.target, c.transposed)
     notes = optimizer_notes(c.optimizer, rule, {p.name: p.model_value.shape for p in model.weights().values()})
     rule = constrained(rule, c.source.regularization.constraints, model.weights())
     return replace(c, model=model, rule=rule, notes=[*c.notes, *notes])
 
 
 def with_optimizer(
-    forward: Graph, rows: list[SchemeRow], optimizer: Any, target: Target, turned: Collection[str] | None = None
+    forward: Graph, rows: list[SchemeRow], optimizer: Any, target: Target, transposed: Collection[str] | None = None
 ) -> tuple[Graph, OptimizerProgram]:
     """Return the graph in which only what trains is a parameter, and the update rule of these parameters.
 
@@ -41,7 +41,7 @@ def with_optimizer(
         rows: the resolved scheme.
         optimizer: an optax.GradientTransformation.
         target: where it will run.
-        turned: names of the matrices that are kept as [outputs, inputs]; None: those that are better so.
+        transposed: names of the matrices that are kept as [outputs, inputs]; None: those that are better so.
     """
     from converter.training.optim.trace import trace_optimizer
 
@@ -58,7 +58,9 @@ def with_optimizer(
                 page="arguments",
             ) from None
         if layout is absorb_layout:
-            selected = outputs_first(selected, better_transposed(selected, target) if turned is None else turned)
+            selected = outputs_first(
+                selected, better_transposed(selected, target) if transposed is None else transposed
+            )
         parameters = selected.weights().values()
         rule = trace_optimizer(
             optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}
@@ -84,9 +86,9 @@ def like(
     """
     other = specialize(select((absorb_layout if layout_invariant else Graph.copy)(forward), rows))
     other = without_probes(other)
-    turned = {p.name: p.viewed(("transpose", (1, 0))).view for p in other.parameters.values()}
+    transposed = {p.name: p.viewed(("transpose", (1, 0))).view for p in other.parameters.values()}
     views = {p.name: p.view for p in selected.parameters.values()}
-    other = outputs_first(other, {name for name, view in turned.items() if views.get(name) == view})
+    other = outputs_first(other, {name for name, view in transposed.items() if views.get(name) == view})
     other.outputs = {name: value for name, value in other.outputs.items() if name in (outputs or selected.outputs)}
     stored = {p.name: (v.type, p.view) for v, p in selected.parameters.items()}
     for value, parameter in other.parameters.items():

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from converter.backend.targets import Target
 from converter.frontends.source import Source
 from converter.ir import FLOAT32, Builder, Graph, Origin, TensorType, Value, ops
 from converter.support.errors import UsageError, nearest
 from converter.support.notes import Note
-from converter.tflite.targets import Target
 
 #: Means and deviations, of colours from 0 to 1, by the name of what a model was trained on.
 _NAMED: dict[str, dict[str, Any]] = {

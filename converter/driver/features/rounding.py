@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.stages import to_builtins
 from converter.driver.compilation import Compilation
 from converter.driver.features.optimizer import like
 from converter.ir import Graph
 from converter.passes.read_weights import read_weights
-from converter.tflite.backend import to_builtins
 from converter.training.losses import attach_loss
 
 

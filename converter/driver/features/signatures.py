@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from converter.backend.prepare import absorb_projections, attend_in_blocks, with_independent_groups
+from converter.backend.prepare.tiling import tile_batch
 from converter.driver.compilation import Compilation
 from converter.driver.features import frozen_float16, frozen_int4
-from converter.driver.features.blocks import met_as_stored, with_few_inner_features
+from converter.driver.features.blocks import contracted_as_stored, with_few_inner_features
 from converter.driver.features.dora import with_norms
 from converter.driver.features.layouts import laid
 from converter.driver.features.optimizer import like
@@ -15,9 +17,7 @@ from converter.ir import Graph
 from converter.passes import eliminate_dead_code
 from converter.passes.canonical import canonicalize
 from converter.program.manifest import INFER
-from converter.tflite.prepare import absorb_projections, attend_in_blocks, with_groups_apart
-from converter.tflite.prepare.tiling import tile_batch
-from converter.training.batch_norm import with_inputs_apart, with_statistics, without_masks
+from converter.training.batch_norm import with_independent_inputs, with_statistics, without_masks
 from converter.training.dropout import dropouts, without_dropout
 from converter.training.fisher import fisher
 from converter.training.losses import attach_loss
@@ -29,21 +29,21 @@ def prepared(c: Compilation, graph: Graph) -> Graph:
     if not c.target.is_cpu:
         return graph.copy()
     tiled = tile_batch(graph, c.target)
-    in_blocks = attend_in_blocks(with_groups_apart(tiled, c.target), c.target)
+    in_blocks = attend_in_blocks(with_independent_groups(tiled, c.target), c.target)
     with_fewer_products = absorb_projections(in_blocks, c.target)
-    return with_few_inner_features(c, met_as_stored(c, with_fewer_products))
+    return with_few_inner_features(c, contracted_as_stored(c, with_fewer_products))
 
 
 def score(c: Compilation) -> Compilation:
     """Join the loss with the model, for `evaluate`."""
-    scored = attach_loss(prepared(c, c.quiet), c.goal)
-    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in c.quiet.outputs}
+    scored = attach_loss(prepared(c, c.inference), c.goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in c.inference.outputs}
     return replace(c, scored=scored)
 
 
 def build_step(c: Compilation) -> Compilation:
     """Build the graphs of the step: forward, pruned backward and update."""
-    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.behind), c.step_goal, c.rule)))
+    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.suffix), c.step_goal, c.rule)))
 
 
 def add_evaluate_and_infer(c: Compilation) -> Compilation:
@@ -52,7 +52,7 @@ def add_evaluate_and_infer(c: Compilation) -> Compilation:
     if c.offers("evaluate"):
         program = program.including(evaluate=eliminate_dead_code(c.scored))
     if c.offers("infer"):
-        program = program.including(infer=_stored_alike(c, c.quiet))
+        program = program.including(infer=_stored_alike(c, c.inference))
     return replace(c, program=program)
 
 
@@ -60,7 +60,7 @@ def add_other_rows(c: Compilation) -> Compilation:
     """Add the model for other numbers of rows, `infer_<rows>`, and what writes a text on, with the same state."""
     program = c.program
     for name, graph in [*((f"{INFER}{many}", graph) for many, graph in c.other_rows.items()), *c.generating.items()]:
-        plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
+        plainly = with_independent_inputs(without_dropout(graph), c.by_batch, canonicalize)
         plainly = laid(c, plainly, c.by_batch)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
         other = without_dropout(other)
@@ -82,5 +82,5 @@ def add_fisher(c: Compilation) -> Compilation:
     """Add `fisher`, which weighs channels."""
     if not c.offers("fisher"):
         return c
-    quiet = canonicalize(without_dropout(c.probed)) if dropouts(c.probed) else c.probed
-    return replace(c, program=c.program.including(fisher=fisher(quiet, c.goal)))
+    inference = canonicalize(without_dropout(c.probed)) if dropouts(c.probed) else c.probed
+    return replace(c, program=c.program.including(fisher=fisher(inference, c.goal)))

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from converter.backend import builtins as tfl
+from converter.backend.lowering.state import with_own_results
 from converter.driver.plain.one_row import MANY, of_one_row
 from converter.driver.plain.operands import END, Batch, Fixed, Operands
 from converter.ir import INT32, Graph, Node, Op, ShapeError, Value
 from converter.ir.rewrite import eliminate_dead_code
 from converter.ir.types import Shape
-from converter.tflite import builtins as tfl
-from converter.tflite.lowering.state import with_own_results
 
 
 class FixedRows(Exception):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from converter.backend import builtins as tfl
 from converter.ir import Graph, Node, Op, Value
 from converter.ir.types import FLOAT32
 from converter.program.assembly import MOST_AXES, TIMES, Known, Source
-from converter.tflite import builtins as tfl
 
 #: What gives the same bits wherever it is computed.
 _SOURCES: Mapping[type[Op], Source] = {tfl.Add: "add", tfl.Mul: "multiply", tfl.Reshape: "reshape"}

@@ -7,15 +7,15 @@ from typing import Literal
 
 import numpy as np
 
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import ModelWriter, Subgraph
+from converter.backend.lowering.state import with_own_results
 from converter.driver.plain.decided import decided
 from converter.ir import Graph, Node, TensorType, Value
 from converter.program.assembly import AssembledPart, pack
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers
 from converter.program.part_buffers import PartBuffers
-from converter.tflite import builtins as tfl
-from converter.tflite.emit.emit import ModelWriter, Subgraph
-from converter.tflite.lowering.state import with_own_results
 
 #: Operators that the delegate runs only on constant filters and biases, with other kernels than the runtime's own.
 _CHOOSY = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")

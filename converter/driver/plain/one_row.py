@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from converter.backend import builtins as tfl
 from converter.ir import Graph, Op, Value
 from converter.ir.types import Shape
-from converter.tflite import builtins as tfl
 
 #: So many rows: no size of anything else, nor are its multiples.
 MANY = 1_000_003

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
+from converter.backend import builtins as tfl
 from converter.driver.plain.one_row import MANY
 from converter.ir import BOOL, INT32, Graph, Node, Op, TensorType, Value
-from converter.tflite import builtins as tfl
 
 #: The end of a slice that is that of the axis.
 END = (1 << 31) - 1

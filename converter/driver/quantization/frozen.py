@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from converter.backend.quantize.dynamic import quantize_weights, within_loops
+from converter.backend.quantize.prefix import quantize_prefix
+from converter.backend.targets import Target
 from converter.driver.quantization.report import QuantizationReport, compare
 from converter.driver.quantization.samples import Samples, check_samples
 from converter.ir import Graph
 from converter.support.errors import UsageError
-from converter.tflite.quantize.dynamic import quantize_weights, within_loops
-from converter.tflite.quantize.prefix import quantize_prefix
-from converter.tflite.targets import Target
 from converter.training.losses import JointLoss, Loss, attach_loss
 from converter.training.schemes import cut_frozen_prefix, join
 
@@ -64,9 +64,9 @@ def quantize(
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
         raise NothingToQuantizeError(f"frozen='int8' changes nothing: no frozen layer becomes int8 ({reasons})")
 
-    def whole(front: Graph, behind: Graph) -> Graph:
+    def whole(front: Graph, suffix: Graph) -> Graph:
         """With the outputs that are compared."""
-        return join(front, lower(attach_loss(behind, goal) if samples.labelled else behind))
+        return join(front, lower(attach_loss(suffix, goal) if samples.labelled else suffix))
 
     before, after = whole(float_prefix, rest), whole(int8_prefix, int8_rest)
     return Quantized(

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from converter.backend.quantize.choose import FrozenLayer
+from converter.backend.quantize.stock import StockRunner, batches
 from converter.driver.quantization.samples import Samples
 from converter.ir import Graph
 from converter.program.manifest import MASK
-from converter.tflite.quantize.choose import FrozenLayer
-from converter.tflite.quantize.stock import StockRunner, batches
 
 #: Accuracy, or share of equal answers, that may be lost without a warning: one point.
 LARGEST_LOSS = 0.01

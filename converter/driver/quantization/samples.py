@@ -10,13 +10,13 @@ import numpy as np
 
 from converter.ir import Graph, TensorType
 from converter.program.manifest import Signature, TensorSpec
-from converter.runtime.examples import check_examples
+from converter.runtime.data.examples import check_examples
 from converter.support.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows by input name, with the targets where the person gave them."""
+    """Rows by input name, with the targets where the user gave them."""
 
     rows: Mapping[str, np.ndarray]
     labelled: bool

@@ -225,7 +225,7 @@ def _tables(c: Configuration, length: int) -> list[_Turns]:
 
 
 def _rotated(x: jax.Array, turns: _Turns) -> jax.Array:
-    """[B, length, heads, width]: each pair of numbers, one from each half, turned by an angle that its place gives.
+    """[B, length, heads, width]: each pair of numbers, one from each half, rotated by an angle that its place gives.
 
     Numbers behind the last pair stay as they are.
     """
@@ -236,8 +236,8 @@ def _rotated(x: jax.Array, turns: _Turns) -> jax.Array:
     left, right, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     if not rest.shape[-1]:
         left, right = jnp.split(x, 2, -1)
-    turned = [left * cosine - right * sine, right * cosine + left * sine]
-    return jnp.concatenate([*turned, rest] if rest.shape[-1] else turned, -1)
+    rotated = [left * cosine - right * sine, right * cosine + left * sine]
+    return jnp.concatenate([*rotated, rest] if rest.shape[-1] else rotated, -1)
 
 
 def _seen(length: int, window: int | None) -> np.ndarray:

@@ -26,7 +26,7 @@ class JaxFrontEnd(FrontEnd):
             raise says_inputs()
         return jax_frontend.Model(model, inputs=inputs)
 
-    def behind(self, model: Any, features: TensorType) -> jax_frontend.Model:
+    def suffix(self, model: Any, features: TensorType) -> jax_frontend.Model:
         if not isinstance(model, jax_frontend.Model):
             return self.with_inputs(model, [features])
         return model if model.inputs else replace(model, inputs=[features])

@@ -26,7 +26,7 @@ def application(
         name: of the function in keras.applications.
         size: height and width of the image.
         classes: number of classes.
-        weights: a file of the person's own that `model.save_weights` wrote; without one, Keras' random initial weights.
+        weights: a file of the user's own that `model.save_weights` wrote; without one, Keras' random initial weights.
         seed: of the random weights.
         **options: further ones of the function, as `alpha` of the MobileNets.
 

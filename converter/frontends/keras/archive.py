@@ -1,7 +1,7 @@
 """Untrusted `.keras` archives: read with suspicion, before Keras loads anything of them.
 
 A saved model is a program: its config names classes to import and functions to call. Only layers that Keras itself
-defines, or that the person has registered in this process, get through.
+defines, or that the user has registered in this process, get through.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class KerasFrontEnd(FrontEnd):
     def with_inputs(self, model: Any, inputs: Any) -> Shaped:
         return Shaped(model, check_inputs(inputs))
 
-    def behind(self, model: Any, features: TensorType) -> Shaped:
+    def suffix(self, model: Any, features: TensorType) -> Shaped:
         from converter.frontends.keras.stack import as_model
 
         return Shaped(as_model(model, features.shape[1:]))

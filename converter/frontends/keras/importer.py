@@ -96,7 +96,7 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
         return model
     except UsageError:
         raise
-    except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause
+    except Exception as error:  # whatever a foreign file makes Keras raise: the user's file is the cause
         raise UsageError(f"Keras {keras.__version__} cannot load {path}: {_reason(error)}", page="models") from error
 
 

@@ -32,7 +32,7 @@ def calling(model: Any) -> tuple[Callable[[Sequence[Any]], Any], list[tuple[tupl
 
 
 def is_functional(model: Any) -> bool:
-    """Return whether Keras runs the model by its recorded graph of layers, not by a `call` of the person's own."""
+    """Return whether Keras runs the model by its recorded graph of layers, not by a `call` of the user's own."""
     return bool(getattr(model, "inputs", None)) and is_defined_in(type(model).call, loaded("keras"))
 
 
@@ -120,7 +120,7 @@ def input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str])
 
 
 def own_interface(model: Any, inputs: Sequence[str], outputs: Mapping[str, str]) -> Interface:
-    """Return what the person calls the inputs and outputs of a model; what Keras numbers by itself has no name.
+    """Return what the user calls the inputs and outputs of a model; what Keras numbers by itself has no name.
 
     Args:
         model: a live one.

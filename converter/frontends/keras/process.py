@@ -44,7 +44,7 @@ def import_in_child(request: Request) -> Imported:
         ran = subprocess.run(  # noqa: S603 (this interpreter, on files of our own)
             [sys.executable, "-m", "converter.frontends.keras.child", str(asked), str(answered)],
             env=os.environ
-            | logs.quiet_environment()
+            | logs.silent_environment()
             | {"KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(_import_path())},
             capture_output=True,
             text=True,

@@ -205,7 +205,7 @@ def _noise(layer: Any) -> str | None:
         return None
     try:
         config = layer.get_config()
-    except Exception:  # a layer of the person's own need not have one
+    except Exception:  # a layer of the user's own need not have one
         config = {}
     rates = {key: config[key] for key in _RATES if isinstance(config.get(key), int | float)}
     if rates and not any(rates.values()):

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import Subgraph, emit
+from converter.backend.quantize.stock import StockRunner
 from converter.frontends.tflite.file import File, FileOperator, FileTensor, needed
 from converter.frontends.tflite.rules.movement import moves_batch
 from converter.frontends.tflite.trial import try_out
@@ -18,9 +21,6 @@ from converter.frontends.tflite.twins import twin_of
 from converter.ir import FLOAT32, INT4, INT32, Builder, Graph, Node, Origin, Shape, TensorType, Value, ops
 from converter.program.flatbuffer.parts import bodies_of, part
 from converter.program.flatbuffer.schema import generated, tensor_type
-from converter.tflite import builtins as tfl
-from converter.tflite.emit.emit import Subgraph, emit
-from converter.tflite.quantize.stock import StockRunner
 
 #: Operators that say the shape of their result in an operand: its place.
 _SHAPED = {"BROADCAST_TO": 1, "FILL": 0, "RESHAPE": 1, "TRANSPOSE_CONV": 0}

@@ -33,8 +33,8 @@ class ExportedFile(FileExport):
         self.graph = made.graph
         self.notes = [*_of_outputs(model, made), *_of_custom_operators(made), *missing]
 
-    def assembly(self, behind: Graph | None, program: Buffers) -> bytes:
-        return assembly_of_graft(self._graft, behind, program)
+    def assembly(self, suffix: Graph | None, program: Buffers) -> bytes:
+        return assembly_of_graft(self._graft, suffix, program)
 
 
 def _of_outputs(model: Model, made: Graft) -> Iterator[Note]:

@@ -13,7 +13,7 @@ from converter.frontends.tflite.carry import Carrier, without_foreign, without_m
 from converter.frontends.tflite.exported import ExportedFile
 from converter.frontends.tflite.file import reading
 from converter.frontends.tflite.head_names import with_names_of_head
-from converter.frontends.tflite.model import Imported, Model, is_tflite, rows_apart
+from converter.frontends.tflite.model import Imported, Model, independent_rows, is_tflite
 from converter.ir import Graph, TensorType
 from converter.support.errors import UsageError
 
@@ -48,8 +48,8 @@ class TFLiteFile(ModelFile):
     def computed(self, graph: Graph) -> Graph:
         return without_foreign(without_marks(graph), self.carrier.file.path)
 
-    def rows_apart(self, graph: Graph) -> Graph:
-        return rows_apart(graph)
+    def independent_rows(self, graph: Graph) -> Graph:
+        return independent_rows(graph)
 
     def export(self, trained: Collection[str], labels: Sequence[str] | None, classes: int) -> FileExport:
         with reading(os.fspath(self.model.path)):
@@ -64,7 +64,7 @@ class _Head:
     """A head of one's own behind a tensor of a file.
 
     Attributes:
-        model: what the person passed.
+        model: what the user passed.
         others: imports it.
         known: what was imported of it, by the shape of what it reads.
     """

@@ -95,7 +95,7 @@ def grafted(importer: Importer, replaced: Replaced | None, trained: Collection[s
             wanted[number] = value
             if file.tensors[number].is_quantized and (instead is None or instead.in_range):
                 quantized.add(number)
-    graph = _behind(importer, border, wanted, trained) if wanted else None
+    graph = _suffix(importer, border, wanted, trained) if wanted else None
     own = None if replaced is None else replaced.number
     reached = {n for n in file.outputs.values() if n != own and _is_reached(importer, n, trained)}
     return Graft(file, weights, graph, moved, quantized, lost, reached, _rounding(importer, kept, trained), own)
@@ -114,11 +114,11 @@ def _trains(importer: Importer, operator: FileOperator, trained: Collection[str]
 
 def _rounding(importer: Importer, kept: Collection[int], trained: Collection[str]) -> list[str]:
     """Return the layers behind what trains whose operators, kept, multiply real numbers by integers."""
-    file, behind, found = importer.file, set[int](), dict[str, None]()
+    file, suffix, found = importer.file, set[int](), dict[str, None]()
     for operator in file.operators:
-        given = [i for i in operator.inputs if i in behind]
+        given = [i for i in operator.inputs if i in suffix]
         if given or _trains(importer, operator, trained):
-            behind.update(operator.outputs)
+            suffix.update(operator.outputs)
         of_integers = any(i >= 0 and file.tensors[i].is_quantized for i in operator.inputs)
         if given and of_integers and not any(file.tensors[i].is_quantized for i in (*given, *operator.outputs)):
             found |= dict.fromkeys(file.layer(i) for i in operator.outputs if i in kept)
@@ -171,7 +171,7 @@ def _shaped(importer: Importer, file: File, replaced: Replaced) -> Value:
     return importer.b.reshape(value, (value.shape[0], *shape[1:-1], value.shape[-1]))
 
 
-def _behind(
+def _suffix(
     importer: Importer, border: Mapping[Value, int], wanted: Mapping[int, Value], trained: Collection[str]
 ) -> Graph:
     """Return what computes some outputs from tensors of the file; what does not train is constant in it."""

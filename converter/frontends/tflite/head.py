@@ -138,7 +138,7 @@ def _dense(file: File, makers: Mapping[int, FileOperator], number: int) -> tuple
     maker = makers.get(number)
     if maker is not None and maker.kind == "ADD":  # a bias
         maker = next((makers[i] for i in maker.inputs if i in makers), None)
-        if maker is not None and maker.kind == "TRANSPOSE":  # of one row it costs nothing to have it turned
+        if maker is not None and maker.kind == "TRANSPOSE":  # of one row it costs nothing to have it transposed
             maker = makers.get(maker.inputs[0])
         if maker is not None and maker.kind != "BATCH_MATMUL":
             return None

@@ -173,7 +173,7 @@ class Model:
             place = self.place(file)
             importer.run([place.features])
             fresh = fresh_layer(importer, place, self.classes, self.seed)
-            number = self._output_behind(file, place.features)
+            number = self._output_after(file, place.features)
             in_range = (bool(place.link) or self.classes == 1) and holds_shares(file.tensors[number])
             behind = " with sigmoid" if self.classes == 1 else " with softmax" if place.link else ""
             said = f"a fresh dense layer of {self.classes} classes{behind}, in the place of {place.replaced}"
@@ -189,7 +189,7 @@ class Model:
             value = features = importer.value(number)
             if self.head is not None:
                 value = own_head(importer, features, self.head)
-            replaced = Replaced(self._output_behind(file, number), value, in_range=False)
+            replaced = Replaced(self._output_after(file, number), value, in_range=False)
             return _Read(importer, {"output": value}, replaced, [], features.type)
         chosen = self.chosen(file)
         importer.run(list(chosen.values()))
@@ -197,7 +197,7 @@ class Model:
         outputs = {n: importer.value(i) for n, i in zip(names, chosen.values(), strict=True)}
         return _Read(importer, outputs, None, [])
 
-    def _output_behind(self, file: File, number: int) -> int:
+    def _output_after(self, file: File, number: int) -> int:
         """Return the first output that depends on a tensor, in whose place the model's own stands; else the first."""
         numbers = list(self.chosen(file).values())
         if self.cut is None:
@@ -226,7 +226,7 @@ class Model:
         return {name: file.outputs[name] for name in self.outputs}
 
 
-def rows_apart(graph: Graph, rows: int = 2) -> Graph:
+def independent_rows(graph: Graph, rows: int = 2) -> Graph:
     """Return what a graph of one row would be for several, of which nothing is known but that each is on its own."""
     b, made_by = Builder(), graph.producers()
     fed = [b.input(v.name, v.type.with_shape((rows, *v.shape[1:]))) for v in graph.inputs]

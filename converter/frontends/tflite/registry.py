@@ -21,7 +21,7 @@ class NotImportable(Exception):
 
     Args:
         what: in words.
-        advice: what the person can do.
+        advice: what the user can do.
     """
 
     def __init__(self, what: str, advice: str = "") -> None:
@@ -34,7 +34,7 @@ class OneRowOnly(NotImportable):
 
     Args:
         what: in words.
-        advice: what the person can do beside training with batch=1.
+        advice: what the user can do beside training with batch=1.
     """
 
     def __init__(self, what: str, advice: str = "") -> None:

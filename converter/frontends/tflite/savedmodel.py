@@ -69,7 +69,7 @@ def _converted(path: Path, signature: str | None, _: int) -> Path:
     try:
         ran = subprocess.run(  # noqa: S603 (this interpreter)
             [sys.executable, "-P", "-c", _CONVERT, str(path), str(made), *keys],
-            env=os.environ | logs.quiet_environment(),
+            env=os.environ | logs.silent_environment(),
             capture_output=True,
             text=True,
             timeout=_SECONDS,

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from converter.backend.emit.emit import ModelWriter, Subgraph
+from converter.backend.lowering.state import with_own_results
 from converter.frontends.tflite.file import reading
 from converter.frontends.tflite.graft import Graft
 from converter.frontends.tflite.metadata import ENTRY as METADATA
@@ -19,8 +21,6 @@ from converter.program.flatbuffer.buffers import Buffers
 from converter.program.flatbuffer.control_dependencies import ENTRY as CONTROL_DEPENDENCIES
 from converter.program.flatbuffer.schema import generated
 from converter.program.part_buffers import PartBuffers
-from converter.tflite.emit.emit import ModelWriter, Subgraph
-from converter.tflite.lowering.state import with_own_results
 
 #: Fields of options that number subgraphs, of operators that lowering makes.
 _BODIES = {generated.WhileOptionsT: ("condSubgraphIndex", "bodySubgraphIndex")}
@@ -28,7 +28,7 @@ _BODIES = {generated.WhileOptionsT: ("condSubgraphIndex", "bodySubgraphIndex")}
 _QUANTIZE = {generated.TensorType.INT16: 3, generated.TensorType.INT8: 2, generated.TensorType.UINT8: 1}
 
 
-def assembly_of_graft(graft: Graft, behind: Graph | None, program: Buffers) -> bytes:
+def assembly_of_graft(graft: Graft, suffix: Graph | None, program: Buffers) -> bytes:
     """Return the metadata entry of the file that a graft is when weights are known; see `assembly_of`.
 
     All that did not train is the file's own: operators, constants in their types, names, signatures, metadata and the
@@ -36,7 +36,7 @@ def assembly_of_graft(graft: Graft, behind: Graph | None, program: Buffers) -> b
 
     Args:
         graft: what stays of the file.
-        behind: what is computed anew, lowered and scheduled.
+        suffix: what is computed anew, lowered and scheduled.
         program: the buffers of the program; constants that it lacks are added.
 
     Raises:
@@ -45,8 +45,8 @@ def assembly_of_graft(graft: Graft, behind: Graph | None, program: Buffers) -> b
     with reading(graft.file.path):
         splice = _Splice(graft, PartBuffers(program))
         splice.put_weights()
-        if behind is not None:
-            splice.put_behind(behind)
+        if suffix is not None:
+            splice.put_suffix(suffix)
         splice.give_outputs()
         splice.leave_out_unused()
         parts, own = splice.written()
@@ -105,15 +105,15 @@ class _Splice:
         self.graph.tensors.append(tensor)
         return len(self.graph.tensors) - 1
 
-    def put_behind(self, behind: Graph) -> None:
+    def put_suffix(self, suffix: Graph) -> None:
         """Put the operators of a lowered graph behind those of the file."""
-        graph = with_own_results(behind)
+        graph = with_own_results(suffix)
         graph.constants = dict(graph.constants)
         for value, parameter in graph.parameters.items():
             graph.constants[value] = hole = np.broadcast_to(value.dtype.type(0), value.shape)
             self._layout.expect(hole, AssembledPart("weight", value.type.nbytes, name=parameter.name))
         graph.parameters, graph.updates = {}, {}
-        writer = ModelWriter([Subgraph("behind", graph)], self._layout)
+        writer = ModelWriter([Subgraph("suffix", graph)], self._layout)
         builder = schema.roomy_builder(self._layout.nbytes)
         writer.write(builder, "", {})
         other = generated.ModelT.InitFromObj(
@@ -128,16 +128,16 @@ class _Splice:
                 setattr(operator.builtinOptions, field, bodies[getattr(operator.builtinOptions, field) - 1])
         self._join(other.subgraphs[0], other.signatureDefs[0])
 
-    def _join(self, behind: Any, signature: Any) -> None:
+    def _join(self, suffix: Any, signature: Any) -> None:
         """Put the first subgraph of another file behind the file's, bound by the names of its signature."""
         numbers = {entry.tensorIndex: _number(entry.name) for entry in signature.inputs}
-        for place, tensor in enumerate(behind.tensors):
+        for place, tensor in enumerate(suffix.tensors):
             if place not in numbers:
                 numbers[place] = self._add(tensor)
-        for operator in behind.operators:
+        for operator in suffix.operators:
             operator.inputs = _renumbered(operator.inputs, numbers)
             operator.outputs = _renumbered(operator.outputs, numbers)
-        self.graph.operators += behind.operators
+        self.graph.operators += suffix.operators
         for entry in signature.outputs:
             self._given[_number(entry.name)] = numbers[entry.tensorIndex]
 

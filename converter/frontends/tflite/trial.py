@@ -73,7 +73,7 @@ def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], seconds: int
         try:
             ran = subprocess.run(  # noqa: S603 (this interpreter, on a folder of our own)
                 [sys.executable, "-P", __file__, name],
-                env=os.environ | logs.quiet_environment() | {"PYTHONPATH": os.pathsep.join(_import_path())},
+                env=os.environ | logs.silent_environment() | {"PYTHONPATH": os.pathsep.join(_import_path())},
                 capture_output=True,
                 timeout=_CLOCK * seconds,
             )

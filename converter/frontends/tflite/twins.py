@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from converter.backend import builtins as tfl
+from converter.backend.builtins.base import Activation, Builtin
+from converter.backend.builtins.conv import Padding
 from converter.frontends.tflite.file import FileOperator
 from converter.program.flatbuffer.schema import generated
-from converter.tflite import builtins as tfl
-from converter.tflite.builtins.base import Activation, Builtin
-from converter.tflite.builtins.conv import Padding
 
 _ACTIVATIONS = {value: name for name, value in vars(generated.ActivationFunctionType).items() if isinstance(value, int)}
 _PADDINGS: tuple[Padding, Padding] = ("SAME", "VALID")

@@ -92,7 +92,7 @@ def conventions(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> l
     Args:
         loss: a function, or a module with a `forward` of its own.
         outputs: types of the module's outputs by name.
-        targets: types of what the person says of y: one, a dict or a tuple; None: nothing.
+        targets: types of what the user says of y: one, a dict or a tuple; None: nothing.
 
     Raises:
         UsageError: its signature fits none.

@@ -55,7 +55,9 @@ def by_class(loss: Loss, module: Any, output: TensorType, y: dict[str, TensorTyp
         return jnp.where(labels == ignored, 0.0, known)
 
     marks = trace_function(weight_of, [target])
-    apart = trace_function(lambda values, mark: values / jnp.where(mark > 0, mark, 1.0), [TensorType(target.shape)] * 2)
+    separate = trace_function(
+        lambda values, mark: values / jnp.where(mark > 0, mark, 1.0), [TensorType(target.shape)] * 2
+    )
     emit = loss.per_example
 
     def places(b: Builder, labels: Value) -> Value:
@@ -63,7 +65,7 @@ def by_class(loss: Loss, module: Any, output: TensorType, y: dict[str, TensorTyp
 
     def per_example(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
         values = emit(b, outputs, targets)
-        return b.inline(apart, [values, places(b, targets[0])])["output"] if given is not None else values
+        return b.inline(separate, [values, places(b, targets[0])])["output"] if given is not None else values
 
     labels = {TARGET: TargetLabels(classes, False, ignored)}
     if loss.summed:

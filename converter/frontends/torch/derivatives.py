@@ -76,9 +76,9 @@ def between(x: Any, low: Any, high: Any) -> Any:
     """Return x between two arrays; at one of them each gets half the cotangent, where all three are equal x has all."""
 
     def backward(dy: Any, x: Any, low: Any, high: Any, y: Any) -> tuple[Any, Any, Any]:
-        apart = jnp.where(low == high, 0.0, 0.5)
-        to_low = jnp.where(x < low, 1.0, jnp.where(x == low, apart, 0.0)) * (low <= high)
-        to_high = jnp.where((x > high) | (low > high), 1.0, jnp.where(x == high, apart, 0.0))
+        separate = jnp.where(low == high, 0.0, 0.5)
+        to_low = jnp.where(x < low, 1.0, jnp.where(x == low, separate, 0.0)) * (low <= high)
+        to_high = jnp.where((x > high) | (low > high), 1.0, jnp.where(x == high, separate, 0.0))
         shares = 1.0 - to_low - to_high, to_low, to_high
         return tuple(jnp.where(share == 0, 0.0, dy * share) for share in shares)
 

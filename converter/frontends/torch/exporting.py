@@ -125,7 +125,7 @@ def _is_packed(frame: FrameType) -> bool:
 
 
 def _where(module: Any, error: Exception) -> str:
-    """The layer and the line of the person's code at which an error was raised; nothing where there is none."""
+    """The layer and the line of the user's code at which an error was raised; nothing where there is none."""
     paths = {id(layer): path for path, layer in module.named_modules()}
     found, layer = "", None
     for frame, line in traceback.walk_tb(error.__traceback__):

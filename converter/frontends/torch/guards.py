@@ -32,7 +32,7 @@ class NotTraceableError(Exception):
 
 @dataclass
 class Guard:
-    """What was met while a module was traced.
+    """What was found while a module was traced.
 
     Attributes:
         functions: the calls of each `torch.autograd.Function`: class, line and arguments.
@@ -54,7 +54,7 @@ class Guard:
 
 @contextmanager
 def guarded() -> Iterator[Guard]:
-    """While it lasts, traces are guarded; what was met is to be checked behind it."""
+    """While it lasts, traces are guarded; what was found is to be checked behind it."""
     guard = Guard()
     with ExitStack() as changes:
         for function in _functions(torch.autograd.Function):
@@ -168,7 +168,7 @@ def _has_setup(function: Any) -> bool:
 
 
 def _caller() -> str:
-    """The line of the person's code that is running."""
+    """The line of the user's code that is running."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         if place := place_in(frame.f_code.co_filename, frame.f_lineno):
@@ -221,7 +221,7 @@ def _is_derivative(function: Any, arguments: list[Any]) -> bool:
                 mine, own = (_gradients(ys, trained, cotangents) for ys in (plain, made))
                 if not all(torch.allclose(a, b, 1e-3, 1e-6 * scale * scale) for a, b in zip(mine, own, strict=True)):
                     return False
-    except Exception:  # whatever the person's code raises on other numbers: then it is not known
+    except Exception:  # whatever the user's code raises on other numbers: then it is not known
         return False
     return True
 

@@ -107,7 +107,7 @@ class Interpreter:
         operands, options = _taken(node.args, values), _taken(node.kwargs, values)
         if node.target is operator.getitem:
             return operands[0][operands[1]]
-        if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_quiet(node):
+        if torch.Tag.nondeterministic_seeded in node.target.tags and not _draws_nothing(node):
             raise self._random(name)
         for operand in node.all_input_nodes:
             if values[operand] is None and isinstance(operand.meta.get("val"), torch.Tensor):
@@ -142,7 +142,7 @@ def _operator(node: Any) -> str:
     return name if namespace == "aten" else f"{namespace}.{name}"
 
 
-def _is_quiet(node: Any) -> bool:
+def _draws_nothing(node: Any) -> bool:
     """Whether an operator that may draw random numbers draws none in this form."""
     arguments = node.target._schema.arguments
     names = [argument.name for argument in arguments]

@@ -30,12 +30,12 @@ _ADVICE = (
 
 
 def own_loss(loss: Any, outputs: Mapping[str, TensorType], targets: Any) -> Loss:
-    """Return a loss by the person's own code, which is called as its signature says.
+    """Return a loss by the user's own code, which is called as its signature says.
 
     Args:
         loss: a function or module that gives a number for each row.
         outputs: types of the module's outputs by name.
-        targets: types of what the person says of y: one, a dict or a tuple; None: nothing.
+        targets: types of what the user says of y: one, a dict or a tuple; None: nothing.
 
     Raises:
         UsageError: its signature fits no convention, or two, it cannot be traced, or gives no number for each row.

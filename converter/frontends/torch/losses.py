@@ -82,7 +82,7 @@ def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any = None) -> Los
     Args:
         loss: a module of `torch.nn`, or a function of outputs and targets.
         outputs: the model's outputs by name.
-        targets: what the person says of y; None: as the loss takes it.
+        targets: what the user says of y; None: as the loss takes it.
 
     Raises:
         UsageError: it cannot be traced, or gives no number for each row.

@@ -73,7 +73,7 @@ def _mark_graph(module: torch.fx.GraphModule) -> None:
         elif getattr(target, "__name__", "") == "wrap_with_set_grad_enabled":
             _inner(module, node)
             if not node.args[0]:
-                _stop_behind(module.graph, node)
+                _stop_after(module.graph, node)
         elif getattr(target, "__name__", "") == "wrap_with_autocast":
             _inner(module, node)
     module.recompile()
@@ -100,7 +100,7 @@ def _replace(node: Any, target: Any, args: tuple[Any, ...]) -> None:
             user.replace_input_with(args[0], node)
 
 
-def _stop_behind(graph: Any, node: Any) -> None:
+def _stop_after(graph: Any, node: Any) -> None:
     """Let no gradient into a region under `torch.no_grad`."""
     for part in [user for user in node.users if user.op == "call_function"]:
         if not isinstance(part.meta.get("val"), torch.Tensor):

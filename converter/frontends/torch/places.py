@@ -14,7 +14,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class Place(NamedTuple):
-    """A place in the person's module; empty where unknown.
+    """A place in the user's module; empty where unknown.
 
     Attributes:
         layer: the path of the module, as in `state_dict()`.
@@ -42,7 +42,7 @@ def place_of(node: Any) -> Place:
 
 
 def place_in(file: str, line: int) -> str:
-    """Return `file:line` of the person's code; nothing of PyTorch's own, or of this package."""
+    """Return `file:line` of the user's code; nothing of PyTorch's own, or of this package."""
     return "" if file.startswith((_torch(), _OWN, "<")) else f"{_short(file)}:{line}"
 
 
@@ -52,7 +52,7 @@ def _torch() -> str:
 
 
 def _short(path: str) -> str:
-    """The path as the person would type it: relative where it lies under the working directory."""
+    """The path as the user would type it: relative where it lies under the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:

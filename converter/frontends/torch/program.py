@@ -1,4 +1,4 @@
-"""What an exported program takes, holds and gives, by the names of the person's module."""
+"""What an exported program takes, holds and gives, by the names of the user's module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognition of PyTorch's losses: modules, functions of torch, and functions of a person's that call these."""
+"""Recognition of PyTorch's losses: modules, functions of torch, and functions of a user's that call these."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _named(function: Any, seen: set[Any]) -> Iterator[Any]:
 
 
 def _called(candidate: Any) -> Any:
-    """The function that an object of a class of the person's own is called by; None for any other."""
+    """The function that an object of a class of the user's own is called by; None for any other."""
     made = None if isinstance(candidate, type) else inspect.getattr_static(type(candidate), "__call__", None)
     return made if inspect.isfunction(made) else None
 

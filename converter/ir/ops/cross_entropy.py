@@ -51,8 +51,8 @@ class LabelCrossEntropy(OverLastAxis):
         def to_logits() -> Value:
             classes = logits.shape[-1]
             rows = dy if self.everywhere else b(Mul(), dy, b(IsClass(classes), labels))
-            apart = b(Sub(), b(Softmax(), logits), b(OneHot(classes), labels))
-            return b(Mul(), apart, b.reshape(rows, (*dy.shape, 1)))
+            separate = b(Sub(), b(Softmax(), logits), b(OneHot(classes), labels))
+            return b(Mul(), separate, b.reshape(rows, (*dy.shape, 1)))
 
         return to_logits, None
 

@@ -1,4 +1,4 @@
-"""Custom derivatives, which the person wrote (`jax.custom_vjp`)."""
+"""Custom derivatives, which the user wrote (`jax.custom_vjp`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CustomGradient(Op):
-    """Passes its last operands through and carries the person's own backward function.
+    """Passes its last operands through and carries the user's own backward function.
 
     Operands: `arguments` primal arguments, `residuals` residuals of the traced fwd, then the outputs of fwd.
     Outputs: the outputs of fwd. `backward` is a Graph whose inputs are the residuals, then one cotangent an output,

@@ -157,7 +157,7 @@ class Int8MatMul(Op):
 class CastMatMul(Op):
     """Rows x [..., K] times a constant matrix w as it is stored, int4, int8 or float32: x w, or x w' with `adj_y`.
 
-    Integers become float32 where they are met and are not kept so: one matrix at a time is unpacked. What they stand
+    Integers become float32 where they are used and are not kept so: one matrix at a time is unpacked. What they stand
     for is a scale for each of one axis, which the rows or the result are multiplied by; or a third operand, scales
     [A, blocks] of w [A, B], each of which is that of B / blocks numbers of a row. Of float32 neither is a copy kept as
     the kernels want it.

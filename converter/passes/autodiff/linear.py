@@ -12,7 +12,7 @@ def is_linear(graph: Graph, source: Value, results: Iterable[Value]) -> bool:
 
     If in doubt, not.
 
-    A gradient is so in the cotangent of its loss, unless a person's own derivative does otherwise, as one that clips.
+    A gradient is so in the cotangent of its loss, unless a user's own derivative does otherwise, as one that clips.
     """
     results = list(results)
     moving, needed = dependents(graph, [source]), reachable(graph, results)

@@ -49,7 +49,7 @@ def differentiate(
         that the loss does not depend on is absent.
 
     Raises:
-        UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
+        UnsupportedError: an op on the path has no derivative; names its layer and the user's source line.
     """
     b = Builder(graph.copy())
     return pull_back(b.graph, {loss: scale if isinstance(scale, Value) else b.constant(scale)}, wanted, extents=extents)
@@ -76,7 +76,7 @@ def pull_back(
         depends.
 
     Raises:
-        UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
+        UnsupportedError: an op on the path has no derivative; names its layer and the user's source line.
     """
     wanted = list(wanted)
     active = dependents(graph, wanted) & reachable(graph, cotangents)

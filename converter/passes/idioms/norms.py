@@ -88,12 +88,12 @@ def _is_variance(b: Rewriter, value: Value, x: Value) -> bool:
             return difference.inputs[0] is x and _is_mean(b, difference.inputs[1], x)
         made = b.producer(squares, ops.Mul)
         return made is not None and made.inputs[0] is made.inputs[1] and _is_centered(b, made.inputs[0], x)
-    apart = b.producer(value, ops.Sub)
-    if apart is None or any(v.type.size != value.type.size for v in apart.inputs):
+    separate = b.producer(value, ops.Sub)
+    if separate is None or any(v.type.size != value.type.size for v in separate.inputs):
         return False
-    squared = b.producer(core(b, apart.inputs[1]), ops.Mul)
+    squared = b.producer(core(b, separate.inputs[1]), ops.Mul)
     return (
-        _is_square(b, over_rows(b, apart.inputs[0], ops.Mean), x)
+        _is_square(b, over_rows(b, separate.inputs[0], ops.Mean), x)
         and squared is not None
         and squared.inputs[0] is squared.inputs[1]
         and over_rows(b, squared.inputs[0], ops.Mean) is x
@@ -130,10 +130,10 @@ def _centered_norm(b: Rewriter, node: Node) -> Value | None:
         if found is None:
             continue
         for v in parts.factors:
-            apart = b.producer(v, ops.Sub)
-            if apart is None or v.shape != node.output.shape:
+            separate = b.producer(v, ops.Sub)
+            if separate is None or v.shape != node.output.shape:
                 continue
-            x = apart.inputs[0]
+            x = separate.inputs[0]
             if is_row_statistic(u, x) and _is_centered(b, v, x) and _is_variance(b, found[0], x):
                 return _rebuilt(b, ops.LayerNorm(found[1]), x, parts, v, u)
     return None

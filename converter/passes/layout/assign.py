@@ -56,7 +56,9 @@ class _Laid:
         """Return the same in other layouts."""
         graph, views, found = self.graph, self._views, self._found
         chosen = choices(graph, views, found)
-        return [_Laid(fold_constants(applied(graph, views, found.nodes, turned)), *self._kept) for turned in chosen]
+        return [
+            _Laid(fold_constants(applied(graph, views, found.nodes, transposed)), *self._kept) for transposed in chosen
+        ]
 
     @cached_property
     def _views(self) -> Views:

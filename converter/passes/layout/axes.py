@@ -38,11 +38,11 @@ class Order:
         for axis in reversed(range(len(shape))):
             if shape[axis] != 1:
                 continue
-            behind = [i for i, loop in enumerate(loops) if loop[0] == axis + 1]
+            after = [i for i, loop in enumerate(loops) if loop[0] == axis + 1]
             before = [i + 1 for i, loop in enumerate(loops) if loop[0] < axis]
             last = max((loop[0] for loop in loops if loop[0] < axis), default=-1)
             near = [i + 1 for i, loop in enumerate(loops) if loop[0] == last] if before else []
-            loops.insert(min(behind) if behind else max(near, default=0), (axis, 1, 1))
+            loops.insert(min(after) if after else max(near, default=0), (axis, 1, 1))
         return Order(tuple(loops))
 
     @property

@@ -88,9 +88,9 @@ def _neighbours(
             yield before, Known(None, wanted, shape)
         elif view.root in graph.parameters and wanted != natural(view.root.type.size):
             parameters.setdefault(view.root, wanted)
-    for behind, place, value in views.reads.get(node.output, ()):
+    for after, place, value in views.reads.get(node.output, ()):
         if (seen := compose(made.result, inverse(views.of[value].memory))) is not None:
-            yield behind, Known(place, seen, made.shape)
+            yield after, Known(place, seen, made.shape)
 
 
 def demanded(views: Views, value: Value, memory: Memory) -> Memory | None:

@@ -42,7 +42,7 @@ def choices(graph: Graph, views: Views, found: Candidates) -> Iterator[set[Node]
             pairs = list(_contrary(views, found, forms, wanted))
             if not pairs:
                 break
-            contrary |= {front if of_front and front is not None else behind for front, behind in pairs}
+            contrary |= {front if of_front and front is not None else after for front, after in pairs}
             forms = {node: form for node, form in found.nodes.items() if node not in contrary}
         yield _cut(graph, views, found, forms, wanted)
         if not contrary:
@@ -87,10 +87,10 @@ class _Pipes:
         self.weights: dict[Hashable, int] = {}
         self.edges: list[tuple[Hashable, Hashable]] = []
         self.kept: set[Hashable] = set()
-        self.turned: set[Hashable] = set()
+        self.transposed: set[Hashable] = set()
 
-    def costs(self, weight: int, key: Hashable, kept: Iterable[Hashable], turned: Iterable[Hashable]) -> None:
-        """Add what is to be paid if any of `kept` is as it is and any of `turned` is not; None among them: always."""
+    def costs(self, weight: int, key: Hashable, kept: Iterable[Hashable], transposed: Iterable[Hashable]) -> None:
+        """Add what is paid if any of `kept` is as it is and any of `transposed` is not; None among them: always."""
         pipe = ("pipe", key)
         self.weights[pipe] = weight
         for before in kept:
@@ -98,11 +98,11 @@ class _Pipes:
                 self.kept.add(pipe)
             else:
                 self.edges.append((before, pipe))
-        for behind in turned:
-            if behind is None:
-                self.turned.add(pipe)
+        for after in transposed:
+            if after is None:
+                self.transposed.add(pipe)
             else:
-                self.edges.append((pipe, behind))
+                self.edges.append((pipe, after))
 
 
 def _cut(
@@ -122,7 +122,7 @@ def _cut(
         _price(pipes, views, root, demands, forms, found)
     endless = sum(pipes.weights.values()) + 1
     free = {v for edge in pipes.edges for v in edge if v not in pipes.weights}
-    cut = minimum_cut(pipes.weights | dict.fromkeys(free, endless), pipes.edges, pipes.kept, pipes.turned)
+    cut = minimum_cut(pipes.weights | dict.fromkeys(free, endless), pipes.edges, pipes.kept, pipes.transposed)
     return set(forms) - _reached(pipes, cut)
 
 

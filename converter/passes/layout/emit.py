@@ -13,7 +13,7 @@ from converter.passes.layout.moves import Moved
 from converter.passes.layout.views import View, Views
 
 
-def applied(graph: Graph, views: Views, forms: Mapping[Node, Moved], turned: Collection[Node]) -> Graph:
+def applied(graph: Graph, views: Views, forms: Mapping[Node, Moved], transposed: Collection[Node]) -> Graph:
     """Return the graph with these nodes in their other form; all else is as it was."""
     made = _Laid(graph, views)
     computed = set(views.computed)
@@ -21,7 +21,7 @@ def applied(graph: Graph, views: Views, forms: Mapping[Node, Moved], turned: Col
         if node not in computed:
             continue
         with made.b.at(node.origin):
-            if node in turned:
+            if node in transposed:
                 form = forms[node]
                 wanted = zip(node.inputs, form.operands, form.shapes, strict=True)
                 result = form.emit(made.b, *(made.lying(value, memory, shape) for value, memory, shape in wanted))

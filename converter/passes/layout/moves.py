@@ -334,8 +334,8 @@ def _product(node: Node, known: Known) -> Moved | None:
     adj_x, adj_y = pairs[0] == [inner, row], pairs[1] == [column, inner]
     if pairs[2] == [row, column]:
         return places.emits(node, [x, w], _same(replace(op, adj_x=adj_x, adj_y=adj_y)))
-    turned = replace(op, adj_x=not adj_y, adj_y=not adj_x)
-    return places.emits(node, [x, w], lambda b, x, w: b(turned, w, x))
+    transposed = replace(op, adj_x=not adj_y, adj_y=not adj_x)
+    return places.emits(node, [x, w], lambda b, x, w: b(transposed, w, x))
 
 
 def _named(order: Order, numbers: Sequence[int]) -> list[int]:

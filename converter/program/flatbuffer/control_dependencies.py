@@ -2,7 +2,7 @@
 
 When operators go to a delegate, the runtime forms partitions greedily: each takes all operators that could run by then,
 however far ahead they stand, and their results wait in the arena. Control dependencies between neighbours make it keep
-the order in which the operators stand, which `converter.tflite.schedule` has chosen.
+the order in which the operators stand, which `converter.backend.schedule` has chosen.
 """
 
 from __future__ import annotations

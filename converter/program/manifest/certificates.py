@@ -12,7 +12,7 @@ class CertificateFailure:
     """What an engine refused or computed wrongly.
 
     Attributes:
-        layer: of the person's model; empty where it is nobody's, or not known.
+        layer: of the user's model; empty where it is nobody's, or not known.
         operator: the builtin; empty where it is not known.
         what: what happened, in words.
         advice: what to change; empty where there is none.

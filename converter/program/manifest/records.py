@@ -61,7 +61,7 @@ TARGET = "y"
 
 
 def gathered(results: Mapping[str, T]) -> T | tuple[T, ...] | dict[str, T]:
-    """Return results as a person gets them: the only one itself, a dict where they have names, a tuple where not."""
+    """Return results as a user gets them: the only one itself, a dict where they have names, a tuple where not."""
     if len(results) == 1:
         return next(iter(results.values()))
     numbered = all(name in (f"output_{i}", f"features_{i}") for i, name in enumerate(results))
@@ -79,7 +79,7 @@ class TensorSpec:
 
     @property
     def label(self) -> str:
-        """What the person calls it: of several targets each is `y/<label>`."""
+        """What the user calls it: of several targets each is `y/<label>`."""
         return self.name.removeprefix(f"{TARGET}/") if self.role == "target" else self.name
 
     def __str__(self) -> str:
@@ -125,13 +125,13 @@ class StateTensor:
 
     @property
     def name(self) -> str:
-        """What the person calls it."""
+        """What the user calls it."""
         return self.tensor if self.model is None else self.model.name
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a state tensor lies in the parameter that the person knows; see `converter.ir.view`."""
+    """Where a state tensor lies in the parameter that the user knows; see `converter.ir.view`."""
 
     tensor: str
     view: tuple[Any, ...]
@@ -229,7 +229,7 @@ class Manifest:
             micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of `gradients` the caller
             adds up what it gives, each by its share of the weight of the whole step.
         loss: its name, or that of each output which has one.
-        costs: predicted; see `converter.tflite.costs.costs`.
+        costs: predicted; see `converter.backend.costs.costs`.
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
         frozen: element type of the frozen layers where the target gains by it.

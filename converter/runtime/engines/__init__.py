@@ -20,7 +20,7 @@ GROUP = "pocketune.engines"
 #: What those are called, for certificates that runtimes read: with a dash, as no engine of ours is.
 _NAME = r"[a-z0-9]+(-[a-z0-9]+)+"
 
-#: By what a person calls them.
+#: By what a user calls them.
 ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, Web, Android, Tflm)}
 
 
@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def engine(on: str) -> Engine:
-    """Return the engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`, `android`, `tflm`, or another's.
+    """Return the engine that a user asks for: `gpu`, `hexagon:SM8650`, `web`, `android`, `tflm`, or another's.
 
     Raises:
         UsageError: there is no such engine, or that of another distribution cannot be loaded.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from converter.runtime.engines.work import Outcome, Task, perform
 from converter.support.errors import UsageError
 
-#: Where engines are set up; else in a folder of the person's cache.
+#: Where engines are set up; else in a folder of the user's cache.
 FOLDER = "POCKETUNE_ENGINES"
 #: Seconds that an engine may take for a program.
 LIMIT = 900.0
@@ -28,7 +28,7 @@ class Engine(ABC):
     """An engine that runs programs, each in a process of its own.
 
     Attributes:
-        name: what a person calls it.
+        name: what a user calls it.
         title: what it is.
         precision: in which it computes, `float32` or `float16`.
         worker: the module whose process runs programs.
@@ -52,7 +52,7 @@ class Engine(ABC):
 
     @property
     def on(self) -> str:
-        """What a person asks for."""
+        """What a user asks for."""
         return self.name
 
     @property
@@ -79,7 +79,7 @@ class Engine(ABC):
         """Fetches what it needs, unless that is there; says where it is.
 
         Args:
-            accepted: the person has accepted the licence of what is fetched, where there is one to accept.
+            accepted: the user has accepted the licence of what is fetched, where there is one to accept.
 
         Raises:
             UsageError: it cannot be had, or a licence was not accepted.

@@ -17,9 +17,9 @@ from converter.program.parameters import check_tensors
 from converter.runtime.export.fold import folded
 from converter.runtime.export.resize import is_resizable, rows_of, with_rows
 from converter.runtime.export.shrink import with_float16, with_int8_weights
-from converter.runtime.interchange import StateSpec
-from converter.runtime.saved import restore_state
-from converter.runtime.state_dict import pt_file, whole_counters
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.saved import restore_state
+from converter.runtime.state.state_dict import pt_file, whole_counters
 from converter.support.errors import UsageError
 from converter.support.extras import require
 from converter.support.files import write_atomically

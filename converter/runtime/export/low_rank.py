@@ -16,8 +16,8 @@ from converter.program.adapters import LowRank, factors, magnitudes, read_adapte
 from converter.program.file import ProgramFile, read_program
 from converter.program.parameters import check_tensors
 from converter.runtime.export.export import State, state_tensors
-from converter.runtime.interchange import StateSpec
-from converter.runtime.saved import save_state
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.saved import save_state
 from converter.support.errors import UsageError, nearest
 
 #: A program that is open, its file or its bytes.
@@ -32,7 +32,7 @@ class AdapterWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Factors:
-    """An adapter of a layer: its weight is met as W + scale * B A.
+    """An adapter of a layer: its weight is used as W + scale * B A.
 
     Attributes:
         a: float32 [rank, inputs].

@@ -22,7 +22,7 @@ from converter.program.manifest import CertificateFailure
 from converter.runtime.engines import Engine
 from converter.runtime.engines.engine import Refusal
 from converter.runtime.engines.work import Outcome, Task
-from converter.runtime.gradient_range import LARGEST
+from converter.runtime.session.gradient_range import LARGEST
 from converter.tools.certify.advice import RANGE, SPLIT, advice
 from converter.tools.certify.conformance import Deviation
 from converter.tools.certify.reference import Cpu, ReferenceCall
@@ -159,9 +159,9 @@ class _Search:
     def told(self, place: Place, window: Sequence[Place], error: float, worst: Deviation) -> CertificateFailure:
         """Return what a witness shows."""
         kinds = [other.operator.kind for other in window[:-1]]
-        behind = f" behind {', '.join(kinds)}" if kinds else ""
+        suffix = f" behind {', '.join(kinds)}" if kinds else ""
         amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
-        what = f"computed wrongly{behind}: its result {amount}; seen in {worst}"
+        what = f"computed wrongly{suffix}: its result {amount}; seen in {worst}"
         if (large := self.too_large(window)) is not None:
             return CertificateFailure(
                 place.origin.layer, place.operator.kind, f"{what}. What it is made of reaches {large[1]:.1e}", RANGE

@@ -11,7 +11,7 @@ import numpy as np
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest, Signature, TensorSpec, at_length
 from converter.program.synthetic import synthetic_target
-from converter.runtime.examples import check_examples
+from converter.runtime.data.examples import check_examples
 from converter.support.errors import DeviceError
 from converter.support.litert import Interpreter, OpResolverType
 from converter.tools.certify.bounds import index_bounds
@@ -185,7 +185,7 @@ class ReferenceStep:
 
 
 class _Draw:
-    """Rows: the person's, or drawn ones that any model takes."""
+    """Rows: the user's, or drawn ones that any model takes."""
 
     def __init__(self, program: ProgramFile, data: Any) -> None:
         self._manifest = program.manifest

@@ -17,7 +17,7 @@ from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.flatbuffer.schema import generated
 from converter.program.layers import OperatorEntry
-from converter.runtime.gradient_range import LARGEST
+from converter.runtime.session.gradient_range import LARGEST
 from converter.tools.certify.calling import Arrays
 from converter.tools.certify.reference import Cpu, neighbours
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from converter.program import checksum as seal
+from converter.program import checksum
 from converter.program.file import read_program
 from converter.program.flatbuffer.metadata import with_entry
 from converter.program.manifest import MANIFEST, Certificate
@@ -22,4 +22,4 @@ def sign(path: str | os.PathLike, certificate: Certificate) -> None:
     others = tuple(c for c in program.manifest.certificates if c.on != certificate.on)
     manifest = replace(program.manifest, certificates=(*others, certificate))
     data = with_entry(bytes(program.data), MANIFEST, manifest.to_bytes())
-    write_atomically(path, seal.reseal(data))
+    write_atomically(path, checksum.with_new_checksum(data))

@@ -52,7 +52,7 @@ class Device:
     """A phone, a board or a computer.
 
     Attributes:
-        name: as a person writes it.
+        name: as a user writes it.
         title: what it is sold as.
         models: what it calls itself, as patterns; results of the harness are told by that.
         kind: a phone gives an app in the foreground less of its memory than a board a process.

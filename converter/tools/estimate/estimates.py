@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
+from converter.backend.targets import Target
+from converter.backend.targets import target as find_target
 from converter.driver.compare import DEFAULT_SCHEMES, compare_schemes
 from converter.driver.options import options_of
 from converter.support.errors import UsageError
 from converter.support.words import count, size
-from converter.tflite.targets import Target
-from converter.tflite.targets import target as find_target
 from converter.tools.estimate.catalogue import Core, Device, class_of, device, devices
 from converter.tools.estimate.interval import Interval
 from converter.tools.estimate.measured import Measured, read_measured
@@ -53,7 +53,7 @@ class Estimate:
         memory: whether an app (on a board a process) gets so much.
         memory_limits: bytes up to which it fits, and from which it is too much.
         energy: classes of the whole training, the least and the most, one letter where they agree.
-        costs: see `converter.tflite.costs.costs`.
+        costs: see `converter.backend.costs.costs`.
     """
 
     scheme: str

@@ -1,4 +1,4 @@
-"""Training a language model on a person's examples, from their texts to an adapter: see `run.py`."""
+"""Training a language model on a user's examples, from their texts to an adapter: see `run.py`."""
 
 from converter.tools.learn.plan import Learned
 from converter.tools.learn.run import learn

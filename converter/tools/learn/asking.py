@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converter.runtime import TrainingSession, generate
-from converter.runtime.texts import NOT_ASKED
+from converter.runtime.data.texts import NOT_ASKED
 from converter.tools.learn.examples import Example
 
 if TYPE_CHECKING:

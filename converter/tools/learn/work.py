@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from converter.runtime.session import TrainingSession
+from converter.runtime.session.session import TrainingSession
 from converter.support.errors import UsageError
 from converter.support.files import write_atomically
 from converter.support.strict_json import parse_json

@@ -12,13 +12,13 @@ from functools import partial
 
 import numpy as np
 
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import Subgraph, emit
+from converter.backend.lowering.context import Lowering
+from converter.backend.lowering.lower import lower
+from converter.backend.targets import Target
 from converter.ir import INT4, INT8, Graph, Shape, TensorType, Value
 from converter.ir.scales import of_bias, of_range, of_weight
-from converter.tflite import builtins as tfl
-from converter.tflite.emit.emit import Subgraph, emit
-from converter.tflite.lowering.context import Lowering
-from converter.tflite.lowering.lower import lower
-from converter.tflite.targets import Target
 
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
 _NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0, 0, 0, 0)

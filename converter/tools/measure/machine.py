@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from converter.backend.targets import tables, target
 from converter.support.errors import UsageError
 from converter.support.files import write_atomically
-from converter.tflite.targets import tables, target
 from converter.tools.measure.cases import Case, built, cases
 from converter.tools.measure.table import figures, fitted
 

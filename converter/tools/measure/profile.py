@@ -17,18 +17,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import Subgraph, emit
 from converter.ir import FLOAT32, Builder, Origin, TensorType
 from converter.program.file import ProgramFile, read_program
 from converter.program.flatbuffer.operators import STATE, FileOperator, OperatorFile
 from converter.program.origins import PHASES, read_origins
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
-from converter.runtime.engine import open_engine
-from converter.runtime.entry import SignatureEntry
-from converter.runtime.memory import memory_of
+from converter.runtime.interpreters.choice import open_engine
+from converter.runtime.interpreters.entry import SignatureEntry
+from converter.runtime.interpreters.memory import memory_of
 from converter.support.errors import DeviceError, UsageError
 from converter.support.litert import Interpreter
-from converter.tflite import builtins as tfl
-from converter.tflite.emit.emit import Subgraph, emit
 
 #: They only hand on memory, also on XNNPACK: alone they would be charged for a copy that the step does not make.
 FREE = ("RESHAPE", *STATE)
@@ -45,7 +45,7 @@ class ProfileRow:
     Attributes:
         signature: where it is: `train`, or that of the rows or `apply`.
         operator: the builtin.
-        layer: of the person's model; empty for what the compiler adds.
+        layer: of the user's model; empty for what the compiler adds.
         phase: `forward`, `backward` or `update`.
         calls: how often a step runs it.
         alone: milliseconds of it alone, less those of a call that does nothing.

@@ -12,15 +12,15 @@ from math import ceil
 
 import numpy as np
 
+from converter.backend import builtins as tfl
+from converter.backend.costs.costs import costs
+from converter.backend.costs.step_cost import step_cost
+from converter.backend.lowering.context import Lowering
+from converter.backend.lowering.lower import lower
+from converter.backend.targets import Target
 from converter.driver.program import Program
 from converter.frontends.source import Source
 from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, ops
-from converter.tflite import builtins as tfl
-from converter.tflite.costs.costs import costs
-from converter.tflite.costs.step_cost import step_cost
-from converter.tflite.lowering.context import Lowering
-from converter.tflite.lowering.lower import lower
-from converter.tflite.targets import Target
 from converter.tools.measure.cases import Case, graph_of
 
 #: What of the operators' results is added to the loss.

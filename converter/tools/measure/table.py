@@ -7,8 +7,8 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from converter.tflite.costs.step_cost import step_cost
-from converter.tflite.targets import Target
+from converter.backend.costs.step_cost import step_cost
+from converter.backend.targets import Target
 from converter.tools.measure.cases import Case, graph_of
 
 #: A figure of a table: `"batch_matmul" = 0.0163`.
@@ -41,7 +41,7 @@ def fitted(table: str, measured: Figures, name: str, unit: str, where: str, cach
     against the table's own, at the median.
 
     Args:
-        table: the text of a table of `converter/tflite/targets` that is like no other.
+        table: the text of a table of `converter/backend/targets` that is like no other.
         measured: cost of one multiply-accumulate or byte, as `figures` gives them.
         name: of the new table's target.
         unit: of the figures, `ns` or `instructions`.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from converter.backend.schedule.micro_arena import micro_arena
+from converter.backend.targets import target
 from converter.program.file import Readable, read_program
 from converter.program.manifest import INITIAL
 from converter.support.files import write_together
-from converter.tflite.schedule.micro_arena import micro_arena
-from converter.tflite.targets import target
 from converter.tools.micro.body import body
 from converter.tools.micro.entries import called, check, entries
 from converter.tools.micro.header import header

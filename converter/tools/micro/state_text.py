@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from converter.program.file import ProgramFile
-from converter.runtime.state_file import ALIGNMENT, FORMAT, Header, StoredTensor
+from converter.runtime.state.state_file import ALIGNMENT, FORMAT, Header, StoredTensor
 from converter.tools.micro.entries import nbytes
 
 

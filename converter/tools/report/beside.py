@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from converter.backend.targets import unit_of
 from converter.support.errors import UsageError
 from converter.support.words import COSTS, amount, count, size
-from converter.tflite.targets import unit_of
 from converter.tools.report.contents import ReportContents
 from converter.tools.report.rows import Row
 

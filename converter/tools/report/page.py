@@ -7,9 +7,9 @@ from dataclasses import asdict
 from functools import partial
 from importlib import resources
 
+from converter.backend.targets import unit_of
 from converter.program.origins import PHASES
 from converter.support.words import amount, count, size
-from converter.tflite.targets import unit_of
 from converter.tools.report import rows
 from converter.tools.report.beside import Beside
 from converter.tools.report.contents import STATUSES, ReportContents

@@ -9,12 +9,12 @@ from math import prod
 
 import numpy as np
 
+from converter.backend.lowering.forms import form_rows
+from converter.backend.targets import unit_of
 from converter.program.manifest import LOSS_OF_STEP, TensorSpec
 from converter.program.origins import PHASES
 from converter.support.folding import fold
 from converter.support.words import COSTS, amount, count, counted, reading, share, size
-from converter.tflite.lowering.forms import form_rows
-from converter.tflite.targets import unit_of
 from converter.tools.report.contents import STATUSES, LayerCosts, ReportContents
 
 Row = tuple[str, ...]

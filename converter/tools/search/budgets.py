@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from converter.backend.targets import Target
 from converter.support.errors import UsageError
 from converter.support.words import UNITS, that_fits
-from converter.tflite.targets import Target
 
-#: The figure of `converter.tflite.costs.costs` that each budget limits.
+#: The figure of `converter.backend.costs.costs` that each budget limits.
 RESOURCES = {"memory": "resident_bytes", "step": "step_cost"}
 #: Nanoseconds of a unit of time.
 _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}

@@ -48,7 +48,7 @@ class SearchFindings:
     """What a search found.
 
     Attributes:
-        limits: the budgets by the figure of `converter.tflite.costs.costs` that they limit.
+        limits: the budgets by the figure of `converter.backend.costs.costs` that they limit.
         found: the scheme that does best within the budgets, of those that were judged on both sides of the split.
         trained: all that was trained, the named schemes first, `head` among them.
         refused: named schemes that the model does not allow, and why.

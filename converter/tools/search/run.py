@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from converter.backend.targets import Target
+from converter.backend.targets import target as find_target
 from converter.driver.defaults import taken_over
 from converter.driver.losses import import_loss
 from converter.driver.models import Opened, open_model, with_own_augmentation
@@ -20,8 +22,6 @@ from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.support.extras import require
-from converter.tflite.targets import Target
-from converter.tflite.targets import target as find_target
 from converter.tools.search.budgets import Budget, check_head, parse_budgets
 from converter.tools.search.effort import Effort
 from converter.tools.search.evaluator import Evaluator, Progress, SearchJournal, digest

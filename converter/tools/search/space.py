@@ -150,7 +150,7 @@ def as_rules(granted: Mapping[str, float]) -> dict[str, float]:
 
 
 def share_of(ratio: float) -> str:
-    """Return a ratio as a person writes it; all of it is not mentioned further."""
+    """Return a ratio as a user writes it; all of it is not mentioned further."""
     return str(Fraction(ratio).limit_denominator(1000))
 
 

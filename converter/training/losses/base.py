@@ -28,12 +28,12 @@ def with_penalty(b: Builder, loss: Loss, values: Value, logits: Value, y: Value)
         logits: what it reads, [B, ..., C], of a sigmoid [B, ...].
         y: its targets, which say what counts.
     """
-    apart = b(ops.Mul(), _divergence(b, loss, logits), loss.keep_base)
+    separate = b(ops.Mul(), _divergence(b, loss, logits), loss.keep_base)
     if loss.mask is not None:
-        apart = masked_mean(b, apart, loss.mask(b, y))
-    elif apart.shape != values.shape:
-        apart = mean_rows(b, apart)
-    return b(ops.Add(), values, apart)
+        separate = masked_mean(b, separate, loss.mask(b, y))
+    elif separate.shape != values.shape:
+        separate = mean_rows(b, separate)
+    return b(ops.Add(), values, separate)
 
 
 def _divergence(b: Builder, loss: Loss, logits: Value) -> Value:

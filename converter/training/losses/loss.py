@@ -191,7 +191,7 @@ def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:
 
 
 def traced_loss(graph: Graph, name: str, outputs: Sequence[int], targets: Sequence[str]) -> Loss:
-    """Return the person's own function, traced.
+    """Return the user's own function, traced.
 
     Args:
         graph: of the function; its inputs are outputs of the model, followed by the targets.

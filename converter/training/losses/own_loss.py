@@ -23,7 +23,7 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
     """Traces a function `(outputs, targets) -> per-example loss [B]`, or of the outputs alone.
 
     Args:
-        function: the person's; one of a single argument takes no targets.
+        function: the user's; one of a single argument takes no targets.
         outputs: the model's outputs by name.
         targets: what one row of the targets is, as for `build`; None for as the first output.
 
@@ -116,7 +116,7 @@ def _check_order(function: Callable[..., Any], name: str) -> None:
 
 
 def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
-    """Return what a person says of the targets, a type or a dict or tuple of them, for a batch.
+    """Return what a user says of the targets, a type or a dict or tuple of them, for a batch.
 
     A type has a shape and a dtype: a `jax.ShapeDtypeStruct`, or an array of NumPy, JAX or PyTorch.
 

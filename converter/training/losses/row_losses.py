@@ -84,11 +84,13 @@ def distillation(temperature: float = 2.0, alpha: float = 1.0) -> RowLossOfSever
         axis = len(teacher.shape) - 1
         p, log_p = b(ops.Softmax(), teacher), _log_softmax(b, teacher)
         cross = b(ops.SoftmaxCrossEntropy(), b(ops.Mul(), logits, 1 / temperature), p)
-        apart = b(ops.Mul(), b(ops.Add(), cross, b(ops.Sum((axis,)), b(ops.Mul(), p, log_p))), alpha * temperature**2)
+        separate = b(
+            ops.Mul(), b(ops.Add(), cross, b(ops.Sum((axis,)), b(ops.Mul(), p, log_p))), alpha * temperature**2
+        )
         if alpha == 1:
-            return apart
+            return separate
         hard = sparse_cross_entropy()(b, logits, targets[0])
-        return b(ops.Add(), apart, b(ops.Mul(), hard, 1 - alpha))
+        return b(ops.Add(), separate, b(ops.Mul(), hard, 1 - alpha))
 
     return emit
 
@@ -100,8 +102,8 @@ def contrastive(margin: float = 1.0) -> RowLossOfSeveral:
         (first, second), (y,) = outputs, targets
         d = _distance(b, first, second)
         near = b(ops.Mul(), y, b(ops.Mul(), d, d))
-        apart = b(ops.Maximum(), b(ops.Sub(), margin, d), 0.0)
-        return b(ops.Add(), near, b(ops.Mul(), b(ops.Sub(), 1.0, y), b(ops.Mul(), apart, apart)))
+        separate = b(ops.Maximum(), b(ops.Sub(), margin, d), 0.0)
+        return b(ops.Add(), near, b(ops.Mul(), b(ops.Sub(), 1.0, y), b(ops.Mul(), separate, separate)))
 
     return emit
 
@@ -143,8 +145,8 @@ def kl_divergence() -> RowLoss:
 
     def emit(b: Builder, logits: Value, y: Value) -> Value:
         y = b(ops.Minimum(), b(ops.Maximum(), y, _EPSILON), 1.0)
-        apart = b(ops.Add(), b(ops.Log(), y), _clipped_surprise(b, logits))
-        return b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), y, apart))
+        separate = b(ops.Add(), b(ops.Log(), y), _clipped_surprise(b, logits))
+        return b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), y, separate))
 
     return emit
 

@@ -65,7 +65,7 @@ def running_rate(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> ScheduledRat
     injected = any(part.name.startswith("inject_") for part in parts(tx))
     fallback = "hyperparameters in its state" if injected else "a rate of its own that is not one factor of its updates"
     highest = schedules[0].highest if len(schedules) == 1 else None
-    counter, zero_from = _end(tx, shapes if _tells_apart(tx) else _PLAIN) or (None, None)
+    counter, zero_from = _end(tx, shapes if _distinguishes(tx) else _PLAIN) or (None, None)
     return ScheduledRate(", ".join(map(str, schedules)) or fallback, highest, zero_from, counter)
 
 
@@ -153,7 +153,7 @@ def _settled(changing: Course) -> int | None:
             return high if high < _MOST_STEPS else None
 
 
-def _tells_apart(tx: Any) -> bool:
+def _distinguishes(tx: Any) -> bool:
     """Return whether an optimizer does something else to some parameters than to others."""
     return any(part.name in TELLING_APART for part in parts(tx))
 

@@ -37,7 +37,7 @@ class Channels:
 
 
 def problem(place: Contraction) -> str | None:
-    """Return why input channels of a weight cannot be chosen, if so: wherever it is met they must be the same."""
+    """Return why input channels of a weight cannot be chosen, if so: wherever it is used they must be the same."""
     if all(use.transposed != (use.operand == 1) for use in place.uses.values()):
         return None
-    return "met both ways round: its input channels are the outputs of another use"
+    return "used both ways round: its input channels are the outputs of another use"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from converter.ir import Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter
 from converter.program.merge import LEAST
-from converter.training.schemes.channels import problem as met_both_ways
+from converter.training.schemes.channels import problem as contracted_both_ways
 from converter.training.schemes.lora import Contraction
 
 #: What the lengths are called, behind the name of the weight.
@@ -22,8 +22,8 @@ def problem(place: Contraction) -> str | None:
         return "several matrices in one, of which DoRA has no form"
     if any(use.scale is not None for use in place.uses.values()):
         return "multiplied by other numbers before it is used, of which DoRA has no form"
-    if met_both_ways(place) is not None:
-        return "met both ways round: its columns are the rows of another use"
+    if contracted_both_ways(place) is not None:
+        return "used both ways round: its columns are the rows of another use"
     return None
 
 

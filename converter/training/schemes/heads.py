@@ -25,8 +25,8 @@ def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
     last = (kernels or everything)[-1:]
     if last and last[0].tied:
         before = max((m.last_use for m in kernels[:-1]), default=-1)
-        behind = [m for m in everything if m in last or m.first_use > before]
-        return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in behind}
+        after = [m for m in everything if m in last or m.first_use > before]
+        return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in after}
     return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if m.layer == last[0].layer}
 
 

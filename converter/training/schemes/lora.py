@@ -84,7 +84,7 @@ class Use:
 
     Attributes:
         operand: which operand of it the weight is.
-        transposed: whether it is met transposed.
+        transposed: whether it is used transposed.
         scale: what the weight is multiplied by before, one number or one a channel: a factor of the model, or a batch
             norm, that was folded into it. None: nothing.
         scales_inputs: whether those are its input channels; else its outputs.

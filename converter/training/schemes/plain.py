@@ -33,7 +33,7 @@ class Plain:
 
 
 def plain(
-    forward: Graph, rows: Sequence[SchemeRow], adapters: Sequence[Adapter], absorbs: bool, turned: Collection[str]
+    forward: Graph, rows: Sequence[SchemeRow], adapters: Sequence[Adapter], absorbs: bool, transposed: Collection[str]
 ) -> Plain:
     """Return what is exported of a model with adapters.
 
@@ -42,11 +42,11 @@ def plain(
         rows: the resolved scheme.
         adapters: of its weights.
         absorbs: whether the other parameters are stored as their consumers read them.
-        turned: names of those among them, matrices, that are then stored as [outputs, inputs].
+        transposed: names of those among them, matrices, that are then stored as [outputs, inputs].
     """
     names = {adapter.weight for adapter in adapters}
     laid = absorb_layout(forward if not absorbs else absorb_layout(forward), names)
-    laid = outputs_first(laid, names.union(turned if absorbs else ()))
+    laid = outputs_first(laid, names.union(transposed if absorbs else ()))
     weights = {v: replace(p, kind="merged") for v, p in laid.parameters.items() if p.name in names}
     # Nothing is computed of a weight that is not known yet, but scales go where they would go if it was.
     graph = fold_constants(_unknown(select(laid, list(rows)), weights))

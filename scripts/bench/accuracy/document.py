@@ -46,11 +46,11 @@ def section(name: str, task: dict[str, Any], made: str) -> str:
     """
     schemes = task["schemes"]
     compared = f", rates compared with the first {task['compared']} of them" if task["compared"] > 1 else ""
-    apart = " for each choice" if task["judged_apart"] else ""
+    separate = " for each choice" if task["judged_apart"] else ""
     setting = (
         f"{task['model']}; {task['data']}. {task['samples']} samples to learn from, chosen "
         f"{len(schemes['full']['after'])} times{compared}; {task['validation']} validation rows, "
-        f"{task['held_out']} held out{apart}; {task['optimizer']}, batch {task['batch']}, {task['epochs']} epochs; "
+        f"{task['held_out']} held out{separate}; {task['optimizer']}, batch {task['batch']}, {task['epochs']} epochs; "
         f"programs for {task['target']}."
     )
     lines = [

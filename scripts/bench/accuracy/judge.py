@@ -44,7 +44,7 @@ class Judge:
             "validation": self._task.validation,
             "held_out": self._task.held_out,
             "compared": self._task.compared,
-            "judged_apart": self._task.judged_apart,
+            "judged_apart": self._task.judged_separately,
             "batch": self._task.batch,
             "epochs": self._task.epochs,
             "optimizer": OPTIMIZER,

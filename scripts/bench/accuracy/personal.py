@@ -1,4 +1,4 @@
-"""Small nets of phones and watches: trained on what others did, personalised on what one person does."""
+"""Small nets of phones and watches: trained on what others did, personalised on what one user does."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Task:
         rates: learning rates to begin the search for the best one with, by scheme.
         choices: of samples to learn from; each scheme is trained with all of them.
         compared: with how many of these its learning rates are compared.
-        judged_apart: whether each choice has rows of its own to judge on; else they share them.
+        judged_separately: whether each choice has rows of its own to judge on; else they share them.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Task:
     validation: int = 500
     choices: int = 3
     compared: int = 1
-    judged_apart: bool = False
+    judged_separately: bool = False
 
     def split(self) -> tuple[list[Data], Data, list[Data]]:
         """Yield for each choice rows to judge on, rows to choose learning rates with, and samples of the others."""
         x, y = self.load()
         classes = y if y.ndim == 1 else np.zeros(len(y))
-        sets = self.choices if self.judged_apart else 1
+        sets = self.choices if self.judged_separately else 1
         judged = [np.arange(self.held_out) + self.held_out * number for number in range(sets)]
         validation = self.held_out * sets + np.arange(self.validation)
         order = np.arange(validation[-1] + 1, len(y))
@@ -115,6 +115,6 @@ PRETRAINED = (
         # What comes of so few sentences differs by more than what schemes do.
         choices=6,
         compared=4,
-        judged_apart=True,
+        judged_separately=True,
     ),
 )

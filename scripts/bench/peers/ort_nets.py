@@ -146,8 +146,8 @@ def _decoder(g: Graph, ids: str, shape: Sequence[int], heads: int) -> str:
     def rotate(value: str) -> str:
         first = g("Slice", value, g.constant([0]), g.constant([width // 2]), g.constant([3]))
         second = g("Slice", value, g.constant([width // 2]), g.constant([width]), g.constant([3]))
-        turned = g("Concat", g("Neg", second), first, axis=3)
-        return g("Add", g("Mul", value, cos), g("Mul", turned, sin))
+        transposed = g("Concat", g("Neg", second), first, axis=3)
+        return g("Add", g("Mul", value, cos), g("Mul", transposed, sin))
 
     for i in range(g.layers):
         layer = f"layers/{i}"

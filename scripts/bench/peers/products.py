@@ -129,7 +129,9 @@ def _product(program: bytes) -> _Product:
     options = operator.builtinOptions
     if isinstance(options, schema.BatchMatMulOptionsT):
         adjoint = bool(options.adjX), bool(options.adjY)
-        sides = ("x".join(map(str, shape)) + "'" * turned for shape, turned in zip((x, y), adjoint, strict=True))
+        sides = (
+            "x".join(map(str, shape)) + "'" * transposed for shape, transposed in zip((x, y), adjoint, strict=True)
+        )
         depth = x[-2 if adjoint[0] else -1]
         return _Product(" x ".join(sides), 2 * depth * prod(result), partial(_matrices, x, y, adjoint))
     strides = options.strideH, options.strideW

@@ -65,7 +65,7 @@ class Decoder(nn.Module):
     def __init__(self, groups: int = 2) -> None:
         super().__init__()
         self.words, self.groups = nn.Embedding(_WORDS, _WIDTH), groups
-        self.before, self.behind = nn.RMSNorm(_WIDTH), nn.RMSNorm(_WIDTH, eps=1e-6)
+        self.before, self.after = nn.RMSNorm(_WIDTH), nn.RMSNorm(_WIDTH, eps=1e-6)
         size = _WIDTH // _HEADS
         self.q, self.k, self.v = (nn.Linear(_WIDTH, n * size, bias=False) for n in (_HEADS, groups, groups))
         self.gate, self.up, self.down = nn.Linear(_WIDTH, 24), nn.Linear(_WIDTH, 24), nn.Linear(24, _WIDTH)
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
         angles = torch.outer(torch.arange(_LENGTH), 100.0 ** (-torch.arange(size // 2) * 2 / size))
         self.register_buffer("angles", torch.cat((angles, angles), -1), persistent=False)
 
-    def turned(self, x: Any) -> Any:
+    def transposed(self, x: Any) -> Any:
         """Return x [rows, heads, places, size], turned by its place."""
         low, high = x.chunk(2, -1)
         return x * self.angles.cos() + torch.cat((-high, low), -1) * self.angles.sin()
@@ -83,9 +83,11 @@ class Decoder(nn.Module):
         x = self.words(tokens)
         y = self.before(x)
         q, k, v = (f(y).unflatten(-1, (-1, _WIDTH // _HEADS)).transpose(1, 2) for f in (self.q, self.k, self.v))
-        y = functional.scaled_dot_product_attention(self.turned(q), self.turned(k), v, is_causal=True, enable_gqa=True)
+        y = functional.scaled_dot_product_attention(
+            self.transposed(q), self.transposed(k), v, is_causal=True, enable_gqa=True
+        )
         x = x + y.transpose(1, 2).flatten(2)
-        y = self.behind(x)
+        y = self.after(x)
         x = x + self.down(functional.silu(self.gate(y)) * self.up(y))
         return self.head(x).mean(1)
 

@@ -18,7 +18,7 @@ from converter.program.flatbuffer.parts import constant_of, tensor_name
 from converter.program.flatbuffer.schema import generated
 from converter.runtime.engines.engine import Engine, Refusal
 from converter.runtime.engines.work import Arrays, serve
-from converter.runtime.gradient_range import LARGEST
+from converter.runtime.session.gradient_range import LARGEST
 
 FAULTS = "POCKETUNE_TEST_FAULTS"
 
@@ -91,9 +91,9 @@ class _Runner:
         kinds: dict[int, str] = {}
         first, second = self.faults.get("fused", (None, None))
         for operator in self.file.operators(definition.SubgraphIndex()):
-            behind = {kinds.get(i) for i in operator.inputs}
+            after = {kinds.get(i) for i in operator.inputs}
             for index, array in self._run(graph, operator, values).items():
-                wrong = operator.kind == self.faults.get("wrong") or (operator.kind == second and first in behind)
+                wrong = operator.kind == self.faults.get("wrong") or (operator.kind == second and first in after)
                 values[index] = self._half(array * np.float32(1.05) if wrong else array)
                 kinds[index] = operator.kind
         wanted = {tensor.Name().decode(): tensor.TensorIndex() for tensor in outputs}

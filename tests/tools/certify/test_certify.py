@@ -251,7 +251,7 @@ def test_a_certificate_travels_in_the_manifest(tmp_path: Path, monkeypatch: pyte
     assert read_program(path).manifest.certificates == (bad,)
     monkeypatch.setattr("converter.tools.certify.certify.engine", lambda on: Fake())
     good = converter.certify(path, on="gpu", steps=1)
-    manifest = read_program(path).manifest  # the seal is checked
+    manifest = read_program(path).manifest  # the checksum is checked
     assert manifest.certificates == (good,)
     assert manifest.is_certified("gpu", "a fake", "1")
     assert not manifest.is_certified("gpu", "a fake", "1.1")

@@ -113,8 +113,8 @@ def test_a_decision_that_rounding_may_turn_is_excused_and_no_other() -> None:
         bias = call.feed["c"].copy()
         bias.flat[unit] -= amount
         results = cpu("gradients", call.feed | {"c": bias})
-        turned = np.abs(results["gradient/a"] - call.expected["gradient/a"]).max()
-        assert turned > 0.02 * size
+        transposed = np.abs(results["gradient/a"] - call.expected["gradient/a"]).max()
+        assert transposed > 0.02 * size
         return {d.name for d in judge.deviations(call, results) if not d.is_right}
 
     assert wrong(2, 2 * NEAR) == set()
@@ -122,9 +122,9 @@ def test_a_decision_that_rounding_may_turn_is_excused_and_no_other() -> None:
     # Of the unit that may be there or not, neither half is right, nor twice as much, nor the other sign.
     bias = call.feed["c"].copy()
     bias.flat[2] -= 2 * NEAR
-    turned = cpu("gradients", call.feed | {"c": bias})["gradient/a"]
+    transposed = cpu("gradients", call.feed | {"c": bias})["gradient/a"]
     for share in (0.35, 0.65, -1, 2):
-        between = call.expected["gradient/a"] + np.float32(share) * (turned - call.expected["gradient/a"])
+        between = call.expected["gradient/a"] + np.float32(share) * (transposed - call.expected["gradient/a"])
         (off,) = (d for d in judge.deviations(call, call.expected | {"gradient/a": between}) if not d.is_right)
         assert off.name == "gradient/a"
         assert off.error > off.limit

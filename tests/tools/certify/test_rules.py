@@ -18,12 +18,12 @@ import pytest
 
 import converter
 import jax_frontend
+from converter.backend import legalize as avoid
+from converter.backend import targets
+from converter.backend.targets import Target
 from converter.runtime.engines import engine
 from converter.support.errors import UnsupportedError
-from converter.tflite import legalize as avoid
-from converter.tflite import targets
-from converter.tflite.targets import Target
-from tests.tflite.avoid_cases import MICRO
+from tests.backend.avoid_cases import MICRO
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -154,7 +154,7 @@ CASES = {
     "zeros": Case(scattered, DENSE, (6,)),
     "argmax-last-axis": Case(lambda p, x: jnp.take(p["e"], jnp.argmax(-1 - x, -1), axis=0), {"e": (6, 4)}, (6,)),
     "select-condition-rank": Case(lambda p, x: attention(x, p["w"], -1e9), {"w": (4, 4)}, (2, 12, 4)),
-    "matmul-constant-turned": Case(lambda p, x: x @ (p["w"].T @ FROZEN), {"w": (5, 6)}, (6,)),
+    "matmul-constant-transposed": Case(lambda p, x: x @ (p["w"].T @ FROZEN), {"w": (5, 6)}, (6,)),
     "matmul-constant-first": Case(lambda p, x: x @ (FROZEN @ p["w"]), {"w": (4, 3)}, (5,)),
     "matmul-unequal-batch": Case(lambda p, x: mean(jnp.tanh(x @ p["w"])), {"w": (4, 4)}, (5, 4)),
     "fully-connected-runtime": Case(
@@ -227,7 +227,7 @@ CASES |= {
 
 #: Those that have nothing else in their place.
 REFUSED = {"constant-int32-large", "absent"}
-#: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 too. tests/tflite/test_avoid.py has
+#: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 too. tests/backend/test_avoid.py has
 #: the operators on the engine, and tests/decoder_frontend/test_accelerators.py decoders. What TensorFlow Lite Micro
 #: lacks it has not registered, which test_avoid shows as well, and nets with it train in tests/runtime/test_tflm.py.
 ELSEWHERE = {"lookup-of-integers", *MICRO}

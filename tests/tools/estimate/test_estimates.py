@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from converter.backend.targets import tables, target
 from converter.support.errors import UsageError
-from converter.tflite.targets import tables, target
 from converter.tools.estimate import Device, Estimate, device, devices, estimate, estimate_rows, read_measured, setting
 from converter.tools.estimate.catalogue import Core, check, class_of
 from converter.tools.estimate.estimates import ENERGY, PROGRAMS_DIFFER, energy_class

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from converter.backend.targets import tables, target
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
-from converter.tflite.targets import tables, target
 from converter.tools.measure import cases, figures, fitted, machine, measured_table
 from converter.tools.measure.programs import timed_programs
 

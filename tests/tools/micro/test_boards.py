@@ -152,7 +152,7 @@ def test_power_that_fails_while_it_saves_loses_no_state(cuts: int, tmp_path: Pat
 
 
 def _is_state(path: Path, file: Path) -> bool:
-    from converter.runtime.state_file import DamagedState, unpack
+    from converter.runtime.state.state_file import DamagedState, unpack
 
     try:
         unpack(file.read_bytes())

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 import converter
+from converter.backend.targets import target
 from converter.cli.app import app
 from converter.program.file import read_program
 from converter.program.flatbuffer.schema import generated
 from converter.runtime import TrainingSession
 from converter.runtime.engines import engine
 from converter.support.errors import UnsupportedError, UsageError
-from converter.tflite.targets import target
 from converter.tools.micro import literals
 from converter.tools.micro.body import add_of
 from converter.tools.micro.entries import entries
@@ -47,8 +47,8 @@ def test_builtins_are_registered_by_the_names_of_the_resolver() -> None:
 def test_models_share_what_is_constant(tmp_path: Path) -> None:
     program = read_program(built(tmp_path / "p.tflite", "keyword"))
     parts = entries(program)
-    together, apart = joined(program, parts), [joined(program, [part]) for part in parts]
-    assert len(together.data) < 0.75 * sum(len(one.data) for one in apart)
+    together, separate = joined(program, parts), [joined(program, [part]) for part in parts]
+    assert len(together.data) < 0.75 * sum(len(one.data) for one in separate)
     for part, start in zip(parts, together.starts, strict=True):
         model = generated.ModelT.InitFromPackedBuf(together.data, start)
         assert [len(graph.operators) for graph in model.subgraphs] == [len(graph.operators) for graph in part.graphs]

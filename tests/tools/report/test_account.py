@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 import converter
+from converter.backend import schedule
+from converter.backend.lowering.state import with_variables
+from converter.backend.targets import target
 from converter.driver.build_report import KINDS, parts, read_account
 from converter.driver.models import import_model
 from converter.program.file import read_program
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.support.errors import UsageError
 from converter.support.words import count
-from converter.tflite import schedule
-from converter.tflite.lowering.state import with_variables
-from converter.tflite.targets import target
 from converter.tools.report.contents import contents_of
 from converter.tools.report.page import render
 from converter.tools.report.tree import groups

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from converter.tflite.targets import target
+from converter.backend.targets import target
 from converter.tools.search.budgets import parse_budgets
 from converter.tools.search.effort import Effort
 from converter.tools.search.evaluator import Evaluator, Progress, SearchJournal

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from converter.backend.targets import target
 from converter.support.errors import DeviceError, UsageError
-from converter.tflite.targets import target
 from converter.tools.search.analysis import MeanEstimate, estimate
 from converter.tools.search.budgets import parse_budgets
 from converter.tools.search.evaluator import SearchJournal, SearchProgress

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from converter.tflite.targets import target
+from converter.backend.targets import target
 from converter.tools.search.budgets import parse_budgets
 from converter.tools.search.evaluator import Evaluator, SearchJournal
 from converter.tools.search.explore import Explorer

@@ -13,13 +13,13 @@ import optax
 import pytest
 
 import converter
+from converter.backend import builtins as tfl
+from converter.backend.costs.step_cost import product_cost, step_cost
+from converter.backend.targets import target
 from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.recipe_text import recipe_text
 from converter.ir import Builder, TensorType
 from converter.support.errors import UsageError
-from converter.tflite import builtins as tfl
-from converter.tflite.costs.step_cost import product_cost, step_cost
-from converter.tflite.targets import target
 from converter.tools.search.subject import Subject
 from tests.cli.conftest import FACTORIES, Run, next_command, run  # noqa: F401  a fixture
 from tests.cli.factories import good, wide

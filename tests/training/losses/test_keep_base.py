@@ -81,12 +81,12 @@ CASES = {
 }
 
 
-def of_rows(apart: jax.Array, y: np.ndarray) -> jax.Array:
+def of_rows(separate: jax.Array, y: np.ndarray) -> jax.Array:
     """Return the mean over the places of each row that have a label."""
     if y.ndim == 1:
-        return apart
+        return separate
     counts = (y >= 0).astype(np.float32)
-    return (apart * counts).sum(1) / np.maximum(counts.sum(1), 1)
+    return (separate * counts).sum(1) / np.maximum(counts.sum(1), 1)
 
 
 def divergence(base: jax.Array, logits: jax.Array) -> jax.Array:
@@ -199,8 +199,8 @@ def test_a_sigmoid_is_kept_number_by_number() -> None:
         for _ in range(3):
             now = np.asarray(session.infer(case.x), np.float64)
             p, q = 1 / (1 + np.exp(-base)), 1 / (1 + np.exp(-now))
-            apart = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
-            wanted = session.evaluate(case.x, case.y)["loss"] + WEIGHT * apart.mean()
+            separate = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+            wanted = session.evaluate(case.x, case.y)["loss"] + WEIGHT * separate.mean()
             assert session.train(case.x, case.y, 1.0) == pytest.approx(wanted, rel=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Losses against optax: value, masking by weight, the count of right answers, and the person's own functions."""
+"""Losses against optax: value, masking by weight, the count of right answers, and the user's own functions."""
 
 import jax
 import jax.numpy as jnp

@@ -197,7 +197,7 @@ def test_answers_to_masked_labels_are_not_counted() -> None:
     np.testing.assert_allclose(found["correct"], (right * WEIGHT).sum(), rtol=1e-6)
 
 
-def apart(x: Any, y: Any) -> Any:
+def separate(x: Any, y: Any) -> Any:
     return jnp.sqrt(((x - y) ** 2).sum(-1) + 1e-6)
 
 
@@ -217,7 +217,7 @@ def embeddings(count: int) -> tuple[Builder, list[Value], dict[str, np.ndarray]]
         (
             "contrastive",
             2,
-            lambda y, a, c: y * apart(a, c) ** 2 + (1 - y) * jax.nn.relu(0.8 - apart(a, c)) ** 2,
+            lambda y, a, c: y * separate(a, c) ** 2 + (1 - y) * jax.nn.relu(0.8 - separate(a, c)) ** 2,
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Losses of the person's own: what they are given, and what is said where they are written another way."""
+"""Losses of the user's own: what they are given, and what is said where they are written another way."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def convolutional() -> keras.Model:
 
 
 def tied(params: Any, x: Any) -> Any:
-    """A weight that is met both ways round, one from the left, and one matrix for each of two heads."""
+    """A weight that is used both ways round, one from the left, and one matrix for each of two heads."""
     hidden = jnp.tanh(x @ params["tied"]) @ params["tied"].T
     mixed = jnp.einsum("ij,bjk->bik", params["left"], hidden.reshape(-1, 6, 2))
     each = jnp.einsum("bih,hio->bho", mixed, params["heads"])

@@ -22,8 +22,8 @@ from converter.program.file import read_program
 from converter.program.manifest import manifest_of_json
 from converter.runtime import TrainingSession
 from converter.runtime.export import trained_weights
-from converter.runtime.interchange import StateSpec
-from converter.runtime.saved import save_state
+from converter.runtime.state.interchange import StateSpec
+from converter.runtime.state.saved import save_state
 from converter.support.errors import UnsupportedError, UsageError
 from tests.models.oracle import flat, jax_model
 from tests.training.schemes.by_hand import ADAM, ZEROS, convolutional, drawn, scaled_model
@@ -323,7 +323,7 @@ def of_no_sample(params: Any, x: Any) -> Any:
             "w: what it is multiplied with is the same",
         ),
         (mean_of_batch, {"update": {"w": Channels()}}, UsageError, "rows of a batch influence each other"),
-        (both_ways, {"update": {"w": Channels()}}, UnsupportedError, "w (met both ways round"),
+        (both_ways, {"update": {"w": Channels()}}, UnsupportedError, "w (used both ways round"),
         (mixer, {"update": {"head": 1}}, UsageError, "the signature 'fisher' weighs the channels of weights"),
     ],
 )

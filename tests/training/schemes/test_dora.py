@@ -68,12 +68,14 @@ def test_twenty_steps_equal_the_formula_of_the_weights_as_they_are_met(form: str
         # The head is small; each matrix is told once, not for each product that reads it.
         assert [layer.form for layer in built.quantization.layers].count("float32") == 1
         assert len(built.quantization.layers) == 3
-    met = {name: w.astype(np.float16).astype("f") if form == "float16" else w for name, w in weights(form).items()}
+    contracted = {
+        name: w.astype(np.float16).astype("f") if form == "float16" else w for name, w in weights(form).items()
+    }
 
     def whole(trained: Any) -> Any:
-        changed = dict(met)
+        changed = dict(contracted)
         for name, scale in (("first", 2), ("second", 3)):
-            change = met[name] + scale * trained[f"{name}/lora_a"] @ trained[f"{name}/lora_b"]
+            change = contracted[name] + scale * trained[f"{name}/lora_a"] @ trained[f"{name}/lora_b"]
             lengths = jax.lax.stop_gradient(jnp.linalg.norm(change, axis=0))
             changed[name] = change * (trained[f"{name}/lora_magnitude"] / lengths)
         return changed
@@ -84,9 +86,9 @@ def test_twenty_steps_equal_the_formula_of_the_weights_as_they_are_met(form: str
     with TrainingSession(built.data) as session:
         begin = session.parameters()
         for name in ("first", "second"):
-            lengths = np.linalg.norm(met[name].astype(np.float64), axis=0)
+            lengths = np.linalg.norm(contracted[name].astype(np.float64), axis=0)
             np.testing.assert_allclose(begin[f"{name}/lora_magnitude"], lengths, rtol=1e-6)
-        np.testing.assert_allclose(session.infer(x), apply(met, x), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(session.infer(x), apply(contracted, x), rtol=1e-4, atol=1e-5)
         found = [session.train(x, y, rate) for _ in range(STEPS)]
         after, given = session.parameters(), session.infer(x)
         np.testing.assert_allclose(session.infer(x[:1]), given[:1], rtol=1e-5, atol=1e-5)
@@ -148,7 +150,7 @@ def test_a_column_of_zeros_stays_finite() -> None:
 @pytest.mark.parametrize(
     ("make", "update", "options", "error", "message"),
     [
-        (tied_model, {"tied": pocketune.LoRA(2, dora=True)}, {}, UnsupportedError, "met both ways round"),
+        (tied_model, {"tied": pocketune.LoRA(2, dora=True)}, {}, UnsupportedError, "used both ways round"),
         (tied_model, {"heads": pocketune.LoRA(2, dora=True)}, {}, UnsupportedError, "several matrices in one"),
         (
             convolutional,

@@ -17,7 +17,7 @@ before(async () => {
   rmSync(FOLDER, { recursive: true, force: true });
   mkdirSync(FOLDER, { recursive: true });
   cpSync("dist/package", `${FOLDER}/pocketune`, { recursive: true });
-  // Where the server of a person with a bundler has them.
+  // Where the server of a user with a bundler has them.
   cpSync("dist/package/litert", `${FOLDER}/litert`, { recursive: true });
   cpSync(`${PROGRAMS}/docs-web.tflite`, `${FOLDER}/model.tflite`);
   cpSync(`${PROGRAMS}/docs-language.tflite`, `${FOLDER}/language.tflite`);

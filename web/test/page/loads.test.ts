@@ -31,7 +31,7 @@ function weight(): number {
   return [...site.sent.values()].reduce((sum, body) => sum + gzipSync(body).length, 0);
 }
 
-test("a person draws and teaches when 25 KB have come, whatever becomes of the model", async () => {
+test("a user draws and teaches when 25 KB have come, whatever becomes of the model", async () => {
   site.held = /worker|litert|digits/;
   await page.goto(site.url);
   await page.waitForSelector(".pad");

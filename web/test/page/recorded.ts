@@ -21,7 +21,7 @@ export async function recorded(page: Page): Promise<TrainEvent[]> {
   return await page.evaluate(() => (globalThis as unknown as { events: TrainEvent[] }).events);
 }
 
-/** The page's stores: of the model, and of what the person taught. */
+/** The page's stores: of the model, and of what the user taught. */
 type StoreName = "digits" | "notes";
 
 /** A file of a store of the page, or null. */

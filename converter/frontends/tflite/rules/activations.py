@@ -113,6 +113,6 @@ def local_response_normalization(call: Call, x: Value) -> Result:
     b, radius, channels = call.b, int(call.option("radius")), x.shape[-1]
     bias, alpha, beta = (float(call.option(name)) for name in ("bias", "alpha", "beta"))
     checked_size(b, "LOCAL_RESPONSE_NORMALIZATION", channels**2)
-    apart = np.abs(np.arange(channels)[:, None] - np.arange(channels))
-    around = b(ops.MatMul(), b(ops.Mul(), x, x), b.constant((apart <= radius).astype(np.float32)))
+    separate = np.abs(np.arange(channels)[:, None] - np.arange(channels))
+    around = b(ops.MatMul(), b(ops.Mul(), x, x), b.constant((separate <= radius).astype(np.float32)))
     return b(ops.Mul(), x, b(ops.Pow(), b(ops.Add(), b(ops.Mul(), around, alpha), bias), -beta))

@@ -256,10 +256,10 @@ def broadcast_args(call: Call, first: Value, second: Value) -> Result:
 def tile(call: Call, x: Value, multiples: Value) -> Result:
     """Repeated along axes so many times."""
     b, times = call.b, [int(n) for n in call.known(multiples, "multiples").reshape(-1)]
-    apart = [number for size in x.shape for number in (1, size)]
+    separate = [number for size in x.shape for number in (1, size)]
     repeated = [number for size, n in zip(x.shape, times, strict=True) for number in (n, size)]
     whole = tuple(size * n for size, n in zip(x.shape, times, strict=True))
-    return b.reshape(b.broadcast_to(b.reshape(x, tuple(apart)), tuple(repeated)), whole)
+    return b.reshape(b.broadcast_to(b.reshape(x, tuple(separate)), tuple(repeated)), whole)
 
 
 @rule("RANGE")

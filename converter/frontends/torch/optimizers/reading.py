@@ -189,10 +189,10 @@ def _transformation(rule: Rule, groups: Mapping[str, _Group], usual: _Group) -> 
 def _step(rule: Rule, settings: Settings, g: Any, w: Any, slots: Slots, count: Count) -> tuple[Any, Slots]:
     """What is subtracted from a weight at a rate of 1, and the next slots."""
     decay = settings.number("weight_decay")
-    apart = rule.decoupled is True or (bool(rule.decoupled) and settings.flag(str(rule.decoupled)))
+    separate = rule.decoupled is True or (bool(rule.decoupled) and settings.flag(str(rule.decoupled)))
     g = -g if settings.flag("maximize") else g
-    step, after = rule.step(g + decay * w if decay and not apart else g, w, slots, count, settings)
-    return (step + decay * w if decay and apart else step), after
+    step, after = rule.step(g + decay * w if decay and not separate else g, w, slots, count, settings)
+    return (step + decay * w if decay and separate else step), after
 
 
 def _kept(groups: Sequence[Mapping[str, Any]], scheduler: Any) -> list[str]:

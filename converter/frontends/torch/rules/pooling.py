@@ -33,10 +33,10 @@ def _windows(
 ) -> Any:
     """Reduce windows of the last axes, which the kernels want before the channels."""
     lead, spatial = x.ndim - len(window), len(window)
-    turned = lead == 2
-    if turned:
+    transposed = lead == 2
+    if transposed:
         x = jnp.moveaxis(x, 1, -1)
-    around = [1] * (1 if turned else lead), [1] if turned else []
+    around = [1] * (1 if transposed else lead), [1] if transposed else []
     pads = [(lo, hi) for lo, hi in zip(low, high, strict=True)]
     y = lax.reduce_window(
         x,
@@ -47,7 +47,7 @@ def _windows(
         [*[(0, 0)] * len(around[0]), *pads, *[(0, 0)] * len(around[1])],
         window_dilation=[*around[0], *spread, *around[1]] if any(d > 1 for d in spread) else None,
     )
-    return jnp.moveaxis(y, -1, 1) if turned and spatial else y
+    return jnp.moveaxis(y, -1, 1) if transposed and spatial else y
 
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d")

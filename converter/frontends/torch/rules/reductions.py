@@ -124,8 +124,8 @@ def vector_norm(call: Call, x: Any, order: Any = 2, axes: Any = None, keepdim: b
 
 @rule("cdist", "_cdist_forward")
 def cdist(call: Call, x: Any, y: Any, order: float = 2.0, *_: Any) -> Any:
-    apart = jnp.expand_dims(x, -2) - jnp.expand_dims(y, -3)
-    return root(jnp.sum(apart * apart, -1)) if order == 2 else vector_norm(call, apart, order, -1)
+    separate = jnp.expand_dims(x, -2) - jnp.expand_dims(y, -3)
+    return root(jnp.sum(separate * separate, -1)) if order == 2 else vector_norm(call, separate, order, -1)
 
 
 @rule("dist")

@@ -35,7 +35,7 @@ def transpose(call: Call, x: Any, first: int, second: int) -> Any:
 
 
 @rule("t", "numpy_T", "mT")
-def turned(call: Call, x: Any) -> Any:
+def transposed(call: Call, x: Any) -> Any:
     return x if x.ndim < 2 else jnp.swapaxes(x, -1, -2)
 
 

@@ -157,12 +157,12 @@ def mixer() -> Made:
 def relative_positions() -> Made:
     """A table that is gathered at places which the program holds, as in T5."""
     heads, length, width = 4, 7, 16
-    apart = np.clip(np.arange(length)[:, None] - np.arange(length) + 4, 0, 8)
+    separate = np.clip(np.arange(length)[:, None] - np.arange(length) + 4, 0, 8)
 
     def apply(p: Any, ids: Any) -> Any:
         x = jnp.take(p["tokens"], ids, axis=0)
         q, k, v = ((x @ p[n]).reshape(-1, length, heads, 4).transpose(0, 2, 1, 3) for n in ("q", "k", "v"))
-        scores = q @ k.swapaxes(-1, -2) + jnp.take(p["relative"], apart, axis=0).transpose(2, 0, 1)
+        scores = q @ k.swapaxes(-1, -2) + jnp.take(p["relative"], separate, axis=0).transpose(2, 0, 1)
         mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(-1, length, width)
         return (x + mixed)[:, -1] @ p["head"]
 
@@ -174,7 +174,7 @@ def relative_positions() -> Made:
 # Decoders
 
 
-def turned(x: Any, interleaved: bool) -> Any:
+def transposed(x: Any, interleaved: bool) -> Any:
     """Rotary positions of [B, H, T, D]: pairs of neighbours, or of halves."""
     length, half = x.shape[2], x.shape[3] // 2
     angles = np.arange(length)[:, None] / 100.0 ** (np.arange(half) / half)
@@ -200,7 +200,7 @@ def decoder(vocabulary: int, interleaved: bool, tied: bool = True, length: int =
 
         y = norm(p["one"], x)
         q, k, v = split(y @ p["q"], heads), split(y @ p["k"], groups), split(y @ p["v"], groups)
-        q, k = turned(q, interleaved), turned(k, interleaved)
+        q, k = transposed(q, interleaved), transposed(k, interleaved)
         k, v = (jnp.repeat(z, heads // groups, axis=1) for z in (k, v))
         scores = jnp.where(np.tri(length, dtype=bool), q @ k.swapaxes(-1, -2) / np.sqrt(size), -jnp.inf)
         x = x + (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(x.shape) @ p["o"]

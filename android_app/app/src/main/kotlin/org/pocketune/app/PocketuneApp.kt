@@ -58,7 +58,7 @@ open class PocketuneApp : Application() {
         }
     }
 
-    /** What the person did. */
+    /** What the user did. */
     fun tell(event: Event) {
         events.trySend(event)
     }

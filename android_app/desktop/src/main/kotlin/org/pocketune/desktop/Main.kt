@@ -27,7 +27,7 @@ fun main(arguments: Array<String>) {
     }
 }
 
-/** What the person gave cannot be used; the message says why. */
+/** What the user gave cannot be used; the message says why. */
 internal class UsageException(message: String) : Exception(message)
 
 /** The library links to these by name; once they are loaded it finds them. */

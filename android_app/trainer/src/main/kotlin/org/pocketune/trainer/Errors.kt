@@ -3,7 +3,7 @@ package org.pocketune.trainer
 import java.io.IOException
 
 /**
- * What can go wrong, by what the person can do about it. The message is a plain English sentence with the details; an
+ * What can go wrong, by what the user can do about it. The message is a plain English sentence with the details; an
  * app that speaks other languages picks its own by type.
  */
 sealed class PocketuneException(message: String, cause: Throwable? = null) : Exception(message, cause)

@@ -5,9 +5,9 @@ import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.withTimeoutOrNull
 
-/** Where a training waits between two steps, for the person or for the device. */
+/** Where a training waits between two steps, for the user or for the device. */
 internal class Gate(private val guards: Guards) {
-    /** Whether the person asked for a pause. */
+    /** Whether the user asked for a pause. */
     val isHeld = MutableStateFlow(false)
 
     /** Returns when nothing speaks against the next step; says why it waits, once for each reason. */
@@ -18,7 +18,7 @@ internal class Gate(private val guards: Guards) {
             val reason = reason() ?: break
             if (told == null || reason::class != told::class) events.send(TrainEvent.Paused(reason))
             told = reason
-            // A release by the person ends the wait at once; the device has to be asked.
+            // A release by the user ends the wait at once; the device has to be asked.
             if (reason == PauseReason.Person) isHeld.first { !it }
             else withTimeoutOrNull(guards.pollMillis) { isHeld.first { it } }
         }

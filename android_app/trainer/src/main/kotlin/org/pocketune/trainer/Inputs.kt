@@ -1,6 +1,6 @@
 package org.pocketune.trainer
 
-/** What a person or app passes in, checked once, in plain words, before it reaches the runtime. */
+/** What a user or app passes in, checked once, in plain words, before it reaches the runtime. */
 internal class Inputs(private val manifest: Manifest, private val limits: Limits) {
     private val lengths = manifest.byLength(manifest.stepName).keys
 

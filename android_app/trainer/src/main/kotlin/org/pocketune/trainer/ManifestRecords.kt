@@ -83,7 +83,7 @@ data class ModelTensor(
 
 
 /**
- * Where a state tensor lies in the weight that the person knows.
+ * Where a state tensor lies in the weight that the user knows.
  */
 @Serializable
 data class Piece(
@@ -199,7 +199,7 @@ data class RunningRate(
 /**
  * What an engine refused or computed wrongly.
  *
- * @property layer of the person's model; empty where it is nobody's, or not known.
+ * @property layer of the user's model; empty where it is nobody's, or not known.
  * @property operator the builtin; empty where it is not known.
  * @property what what happened, in words.
  * @property advice what to change; empty where there is none.

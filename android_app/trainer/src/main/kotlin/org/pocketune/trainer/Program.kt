@@ -92,7 +92,7 @@ class Program private constructor(
         fun open(bytes: ByteArray): Program = checked(directBuffer(bytes.size).apply { fillFrom(ByteBuffer.wrap(bytes)) })
 
         private fun checked(data: ByteBuffer): Program {
-            checkSeal(data)
+            verifyChecksum(data)
             val model = ModelMetadata(data)
             val metadata = model.entries(INITIAL, FROZEN, INFERENCE)
             val manifest = readManifest(

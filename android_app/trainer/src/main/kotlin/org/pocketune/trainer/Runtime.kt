@@ -2,11 +2,11 @@ package org.pocketune.trainer
 
 import java.nio.ByteBuffer
 
-/** Where the person or app would like a program to run. */
+/** Where the user or app would like a program to run. */
 enum class Accelerator { CPU, GPU, NPU }
 
 /**
- * What really runs, for the person to see.
+ * What really runs, for the user to see.
  *
  * @property runtime name and version of the library.
  * @property asked what was preferred.

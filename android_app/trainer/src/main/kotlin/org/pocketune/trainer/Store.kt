@@ -18,7 +18,7 @@ class Store internal constructor(val directory: File, val name: String, private 
     /** The newest generation. */
     val file: File get() = File(directory, name)
 
-    /** What the person keeps. */
+    /** What the user keeps. */
     internal fun personal(states: StateSpec, limits: Limits) = TwoGenerations(file, states, disk, limits.diskBytes / 2)
 
     /** The unfinished training. */

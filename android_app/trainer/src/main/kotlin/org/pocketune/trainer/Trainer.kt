@@ -153,7 +153,7 @@ class Trainer private constructor(
     }
 
     /**
-     * Lets those input channels train that have the most Fisher information on a person's first samples: before the
+     * Lets those input channels train that have the most Fisher information on a user's first samples: before the
      * first training, of a state as it was built, or with [reset] after going back to it. The state in memory has them
      * from then on; [save] keeps it, as the next training does.
      *
@@ -205,7 +205,7 @@ class Trainer private constructor(
     }
 
     /**
-     * Back to what was built, saved as a generation if there is any, so that [rollback] brings the person's back. Returns
+     * Back to what was built, saved as a generation if there is any, so that [rollback] brings the user's back. Returns
      * that generation, null where nothing was saved.
      */
     suspend fun reset(): Long? = alone {

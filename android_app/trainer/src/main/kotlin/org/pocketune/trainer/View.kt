@@ -7,7 +7,7 @@ import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.intOrNull
 
-/** How a stored tensor is cut out of the one that the person knows: a chain of these, from the model's to the stored. */
+/** How a stored tensor is cut out of the one that the user knows: a chain of these, from the model's to the stored. */
 internal sealed interface ViewStep {
     /** The shape behind this step; null when it does not fit [shape]. Touches no tensor. */
     fun on(shape: List<Int>): List<Int>?

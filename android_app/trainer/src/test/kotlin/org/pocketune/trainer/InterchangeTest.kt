@@ -14,7 +14,7 @@ import kotlinx.serialization.json.Json
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 
-/** A person's state goes on in every build of the same model, and in no other one without a word: as on the host. */
+/** A user's state goes on in every build of the same model, and in no other one without a word: as on the host. */
 class InterchangeTest {
     @TempDir lateinit var folder: File
 

@@ -44,7 +44,7 @@ class ProgramTest {
     }
 
     @Test
-    fun `a changed program with a good seal is checked all the same`() {
+    fun `a changed program with a good checksum is checked all the same`() {
         val renamed = String(bytes, Charsets.ISO_8859_1).replace("pocketune.manifest", "pocketune.manifesT")
         val failure = assertFailsWith<DamagedProgramException> { Program.open(resealed(renamed)) }
         assertTrue("no manifest" in failure.message.orEmpty())

@@ -134,7 +134,7 @@ class TrainingTest {
     }
 
     @Test
-    fun `the person pauses and resumes`() = withTrainer { trainer ->
+    fun `the user pauses and resumes`() = withTrainer { trainer ->
         trainer.pause()
         trainer.fit(Fixture.samples(8), plan).test {
             assertIs<TrainEvent.Started>(awaitItem())

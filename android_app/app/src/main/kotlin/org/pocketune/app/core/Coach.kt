@@ -16,10 +16,10 @@ import org.pocketune.trainer.TrainEvent
 
 /** What the presenter asks of training. Everything throws the trainer's PocketuneExceptions. */
 interface Coach {
-    /** Opens the program with the person's state. */
+    /** Opens the program with the user's state. */
     suspend fun open(): Opening
 
-    /** A training of the person's model; see `Trainer.fit`. */
+    /** A training of the user's model; see `Trainer.fit`. */
     fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent>
 
     fun pause()
@@ -35,7 +35,7 @@ interface Coach {
     /** Changes places with the model before. */
     suspend fun undo(): InUse
 
-    /** Back to the model as it was built; [undo] brings the person's back. */
+    /** Back to the model as it was built; [undo] brings the user's back. */
     suspend fun reset(): InUse
 }
 
@@ -50,11 +50,11 @@ data class InUse(val personal: Boolean, val generation: Long?)
 /**
  * An open program.
  *
- * @property problem why the person's state could not be used, or not the newest one; null when all is well.
+ * @property problem why the user's state could not be used, or not the newest one; null when all is well.
  */
 class Opening(val model: Model, val inUse: InUse, val problem: Problem?)
 
-/** What an exception means for the person; null for one that is not ours. */
+/** What an exception means for the user; null for one that is not ours. */
 fun problemOf(error: Throwable): Problem? = when (error) {
     is NewerProgramException, is StateVersionException -> Problem.PROGRAM_NEWER
     is ProgramException -> Problem.PROGRAM_DAMAGED

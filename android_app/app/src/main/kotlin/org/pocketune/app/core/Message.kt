@@ -5,7 +5,7 @@ import org.pocketune.trainer.TrainEvent
 /** What changes the state. */
 sealed interface Message
 
-/** What the person does. */
+/** What the user does. */
 sealed interface Event : Message {
     data class Show(val screen: Screen) : Event
 
@@ -18,7 +18,7 @@ sealed interface Event : Message {
     data object Add : Event
     data class AddSymbol(val name: String) : Event
 
-    /** Gives the person's symbol of class [label] another name. */
+    /** Gives the user's symbol of class [label] another name. */
     data class RenameSymbol(val label: Int, val name: String) : Event
     data class Select(val drawing: Long?) : Event
     data object Delete : Event

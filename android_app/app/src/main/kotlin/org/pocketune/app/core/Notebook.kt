@@ -8,7 +8,7 @@ import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
 
 /**
- * A character that the person wrote.
+ * A character that the user wrote.
  *
  * @property label the class it means.
  * @property strokes at least one, each of at least one point.
@@ -22,12 +22,12 @@ data class Drawing(val id: Long, val label: Int, val strokes: List<Stroke>, val 
 }
 
 /**
- * All that the person taught, and what came of it.
+ * All that the user taught, and what came of it.
  *
- * @property symbols names of the person's own symbols, which take the program's spare classes in order.
+ * @property symbols names of the user's own symbols, which take the program's spare classes in order.
  * @property learned the newest drawing that there was at the last training.
  * @property comparison what that training changed.
- * @property switched which model the person has taken instead of its since then.
+ * @property switched which model the user has taken instead of its since then.
  * @property generation of the saved state that these two are about; 0 when nothing was saved.
  */
 @Serializable

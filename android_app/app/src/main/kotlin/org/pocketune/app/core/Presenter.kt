@@ -14,13 +14,13 @@ import kotlinx.coroutines.withContext
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.TrainEvent
 
-/** What the person chose once and for all. */
+/** What the user chose once and for all. */
 interface Settings {
     var nightly: Boolean
 }
 
 /**
- * From what the person does to what the app shows. Knows nothing of Android.
+ * From what the user does to what the app shows. Knows nothing of Android.
  *
  * @property device heat and charge as they change.
  * @property io where files are read and written.
@@ -121,7 +121,7 @@ class Presenter(
             training = job
             enqueue(last = { News.Ended }) {
                 job.join()
-                // By the person; a process that ends ends this too, and the next one goes on.
+                // By the user; a process that ends ends this too, and the next one goes on.
                 if (job.isCancelled) forget()
             }
         }
@@ -184,7 +184,7 @@ class Presenter(
 
         private fun start(block: suspend () -> Unit): Job = scope.launch { report(block) }
 
-        /** Runs, and tells of what the person should know; what is not of that kind is a mistake of ours. */
+        /** Runs, and tells of what the user should know; what is not of that kind is a mistake of ours. */
         private suspend fun report(block: suspend () -> Unit) = try {
             block()
         } catch (e: Exception) {

@@ -37,10 +37,10 @@ import org.pocketune.trainer.Values
 class Npu(val soc: String, val runtime: (compiled: ByteBuffer) -> RuntimeFactory)
 
 /**
- * Trains the bundled program. One trainer holds the person's model, a second one the model as it was built.
+ * Trains the bundled program. One trainer holds the user's model, a second one the model as it was built.
  *
  * @property asset opens a file that came with the app.
- * @property directory where the person's state lives.
+ * @property directory where the user's state lives.
  * @property npu of this phone; null where there is none, or no library for it in the app.
  */
 class TrainerCoach(
@@ -67,7 +67,7 @@ class TrainerCoach(
         } catch (e: StateVersionException) {
             problemOf(e) // a newer app saved it, and goes on with it once it is back
         } catch (e: StateException) {
-            // It would be refused to be overwritten, and the person could never personalize again.
+            // It would be refused to be overwritten, and the user could never personalize again.
             try {
                 opened.personal.setAside()
             } catch (_: StorageException) {
@@ -123,7 +123,7 @@ class TrainerCoach(
         }
     }
 
-    /** Whether the person's model answers as the original does. */
+    /** Whether the user's model answers as the original does. */
     private suspend fun isAsBuilt(): Boolean {
         val probe = trainers().replay.samples.map { (it.inputs.values.single() as Values.Floats).array }.take(PROBES)
         return logits(probe, original = true).zip(logits(probe)).all { (a, b) -> a.contentEquals(b) }

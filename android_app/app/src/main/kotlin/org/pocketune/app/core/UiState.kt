@@ -14,7 +14,7 @@ enum class Screen { TEACH, PERSONALIZE, COMPARE, TRY, ABOUT }
  * @property model what is known of the program; null until it is open, or when it cannot be used.
  * @property chosen the class that the next drawing will mean.
  * @property draft the strokes on the Teach screen's pad.
- * @property selected a drawing that the person wants to change.
+ * @property selected a drawing that the user wants to change.
  * @property trainings how many ended since the app began, however they did.
  * @property personal whether the model is not as it was built.
  * @property isSwitching the models are changing places just now; a training that is asked for meanwhile comes after it.
@@ -35,19 +35,19 @@ data class UiState(
     val device: DeviceFacts = DeviceFacts(),
     val problem: Problem? = null,
 ) {
-    /** Names of all classes: those of the program, then the person's symbols; none while no program is open. */
+    /** Names of all classes: those of the program, then the user's symbols; none while no program is open. */
     val labels: List<String> get() = model?.run { description.labels + notes.symbols }.orEmpty()
 
     /** What the last training changed; null before the first, and while no program is open. */
     val comparison: Comparison? get() = notes.comparison.takeIf { model != null }
 
-    /** What the person has done about the model since the last training; null when nothing. */
+    /** What the user has done about the model since the last training; null when nothing. */
     val switched: Switch? get() = notes.switched.takeIf { model != null }
 
     /** Whether the program has a class left for one more symbol. */
     val hasSpareClass: Boolean get() = model != null && notes.symbols.size < model.description.spare
 
-    /** Whether a class is one of the person's own. */
+    /** Whether a class is one of the user's own. */
     fun isSymbol(label: Int): Boolean = model != null && label in model.description.labels.size until labels.size
 
     val heldOut: List<Drawing> get() = taught.filter { it.heldOut }
@@ -98,7 +98,7 @@ data class Model(
 sealed interface Training {
     data object Idle : Training
 
-    /** The person cancelled it and the step that runs must end first, or it is done and is being compared. */
+    /** The user cancelled it and the step that runs must end first, or it is done and is being compared. */
     data object Ending : Training
 
     /**
@@ -117,17 +117,17 @@ sealed interface Training {
     ) : Training
 }
 
-/** What came of a training: a model that the person may keep, has kept, or one that was worse and was not taken. */
+/** What came of a training: a model that the user may keep, has kept, or one that was worse and was not taken. */
 enum class Standing { OFFERED, KEPT, REFUSED }
 
-/** Which model took the place of the person's newest. */
+/** Which model took the place of the user's newest. */
 enum class Switch { UNDONE, RESET }
 
 /**
  * What the last training changed.
  *
  * @property before share of right answers on [heldOut] drawings.
- * @property isOld the person has changed models since.
+ * @property isOld the user has changed models since.
  */
 @Serializable
 data class Comparison(
@@ -165,7 +165,7 @@ data class DeviceFacts(
     val charging: Boolean = false,
 )
 
-/** What went wrong, by what the person can do about it. */
+/** What went wrong, by what the user can do about it. */
 enum class Problem {
     PROGRAM_DAMAGED,
     PROGRAM_NEWER,

@@ -9,7 +9,7 @@ import org.pocketune.app.core.Event
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.UiState
 
-/** One screen: draws states and tells what the person does. */
+/** One screen: draws states and tells what the user does. */
 abstract class ScreenView(parent: ViewGroup, layout: Int) {
     val root: View = LayoutInflater.from(parent.context).inflate(layout, parent, false).also(parent::addView)
     protected val resources: Resources = parent.resources
@@ -30,7 +30,7 @@ fun screenView(screen: Screen, parent: ViewGroup, tell: (Event) -> Unit): Screen
     Screen.ABOUT -> AboutScreen(parent)
 }
 
-/** A number as the person's language writes it. */
+/** A number as the user's language writes it. */
 internal fun Resources.decimals(number: Number, digits: Int): String =
     NumberFormat.getInstance(configuration.locales[0]).run {
         minimumFractionDigits = digits

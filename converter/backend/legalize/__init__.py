@@ -1,0 +1,75 @@
+"""Legalization: patterns that an engine refuses or computes wrongly, and what stands in their place.
+
+Each file has the patterns of one kind, each with the probe that shows why. A target's table names those of its engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from converter.backend import builtins as tfl
+from converter.backend.legalize import absent, constants, functions, matrices, micro, movement, ranks, stored, windows
+from converter.backend.legalize.pattern import PATTERNS, Pattern
+from converter.ir import Graph, Node, Value
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
+from converter.passes.common_subexpressions import merge_common_subexpressions
+from converter.passes.fold_constants import fold_constants
+
+#: A replacement may be of another pattern, which is replaced in turn.
+_MOST_ROUNDS = 8
+
+
+def without(lowered: Graph, names: Sequence[str]) -> Graph:
+    """The graph with all nodes of the named patterns replaced, where these have a replacement that fits."""
+    if not names:
+        return lowered
+    wanted = _named(names)
+
+    def replaced(b: Rewriter, node: Node) -> Value | tuple[Value, ...] | None:
+        made = (pattern.replace(b, node) for pattern in wanted if pattern.matches(b, node))
+        return next((results for results in made if results is not None), None)
+
+    lowered = map_bodies(lowered, lambda body: without(body, names))
+    if ranks.NAME in names:
+        lowered = ranks.with_flat_state(lowered)
+    for _ in range(_MOST_ROUNDS):
+        before, lowered = (
+            lowered,
+            merge_common_subexpressions(fold_constants(rewrite(lowered, replaced)), lambda op: op.copies()),
+        )
+        if lowered.nodes == before.nodes:
+            break
+    return lowered
+
+
+def left(lowered: Graph, names: Sequence[str]) -> Iterator[tuple[Node, Pattern]]:
+    """The nodes that are of one of the named patterns, without those in the bodies of others."""
+    wanted, found = _named(names), list[tuple[Node, Pattern]]()
+
+    def look(b: Rewriter, node: Node) -> None:
+        found.extend((node, pattern) for pattern in wanted if pattern.matches(b, node))
+
+    if wanted:
+        rewrite(lowered, look)
+    yield from found
+
+
+def _named(names: Sequence[str]) -> list[Pattern]:
+    return [pattern for name, pattern in PATTERNS.items() if name in names]
+
+
+__all__ = [
+    "PATTERNS",
+    "Pattern",
+    "absent",
+    "constants",
+    "functions",
+    "left",
+    "matrices",
+    "micro",
+    "movement",
+    "ranks",
+    "stored",
+    "windows",
+    "without",
+]

@@ -1,0 +1,1 @@
+"""Sessions: a training program at work, its loop, and what it has learned."""

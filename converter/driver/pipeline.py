@@ -115,7 +115,7 @@ PIPELINE = in_order_of_need(
     Pass("graft", carried.graft, "it takes no part in what is behind", ("builtins",)),
     Pass("add-features", kept_features.add_signatures, "theirs begin behind the prefix", ("builtins",)),
     Pass(
-        "store-float16",
+        "store-contracted-float16",
         frozen_float16.store_contracted,
         "pieces of a step are cut by what they read",
         ("builtins",),

@@ -100,7 +100,7 @@ def test_a_frozen_filter_of_many_taps_is_right_in_parts(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "kernel", "frozen", "apart"),
+    ("on", "kernel", "frozen", "separate"),
     [
         ("litert-2", (7, 7), True, True),
         ("litert-2/x86-64", (7, 7), True, True),

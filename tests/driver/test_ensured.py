@@ -101,7 +101,7 @@ WRONG: dict[str, Callable[[Compilation], Compilation]] = {
     "step": lambda c: replace(c, step=replace(c.step, signature="gradients")),
     "goal": lambda c: replace(c, goal=pocketune.losses.JointLoss({"nowhere": c.goal})),
     "suffix": lambda c: replace(c, suffix=_without_parameters(c).model),
-    "quiet": lambda c: replace(c, inference=c.suffix),
+    "inference": lambda c: replace(c, inference=c.suffix),
     "scored": lambda c: replace(c, scored=c.inference),
     "signatures": lambda c: replace(c, program=c.program.mapped(lambda _, g: _still(g))),
     "builtins": lambda c: replace(c, program=c.program.including(infer=c.inference)),

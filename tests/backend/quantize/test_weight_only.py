@@ -170,7 +170,7 @@ def tied(width: int, transposed: bool) -> jax_frontend.Model:
 
 
 @pytest.mark.parametrize(
-    ("width", "turned", "frozen"),
+    ("width", "transposed", "frozen"),
     [(34, False, "int4"), (34, True, "int4"), (33, False, "int4"), (64, True, "int4-blockwise")],
 )
 def test_a_matrix_with_two_readers_is_stored_once(width: int, transposed: bool, frozen: str) -> None:

@@ -129,7 +129,7 @@ def _exported(signatures: Mapping[str, Graph], done: Compilation) -> _Exported:
     try:
         return _Exported(for_any_rows(plain if done.exported is None else done.exported))
     except FixedRows as problem:
-        return _Exported(held_to_its_rows(plain), str(problem))
+        return _Exported(held_to_its_rows(plain), done.of_few or str(problem))
 
 
 def _drawn(
@@ -148,7 +148,8 @@ def _drawn(
     built = _built(_updating(renamed))
     exported = _export(renamed, built, request.state)
     changed = [p for p in _updating(signatures).parameters.values() if p.kind in ("weight", "statistic")]
-    entry = _manifest(request, signatures, costs, done, rule, tensors, exported, plain.fixed)
+    fixed = plain.fixed if done.grafted is None else done.grafted.fixed
+    entry = _manifest(request, signatures, costs, done, rule, tensors, exported, fixed)
     manifest = manifest_of_json({**entry, "identity": identify(changed, signatures).to_json()})
     metadata = {
         MANIFEST: manifest.to_bytes(),

@@ -172,7 +172,7 @@ def _compiled(
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
         several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)
-    exported = _of_several_rows(imported, request, source)
+    exported, of_few = _of_several_rows(imported, request, source)
     done = run(
         PIPELINE,
         Compilation(
@@ -183,6 +183,7 @@ def _compiled(
             other_rows={rows: imported(rows).graph for rows in request.rows_to_infer} | exported,
             generating=_generating(source, request, needs_weights),
             several_rows=several_rows,
+            of_few=of_few,
             report=[],
             model=source.graph,
             transposed=transposed,
@@ -191,18 +192,20 @@ def _compiled(
     return with_shorter(_without_exported(done, exported), shorter), taken
 
 
-def _of_several_rows(imported: Import, request: Request, source: Source) -> dict[int, Graph]:
+def _of_several_rows(imported: Import, request: Request, source: Source) -> tuple[dict[int, Graph], str]:
     """Return what `infer` is for more rows, by how many, where it is for too few to export it for any number of them.
 
-    Not of language models, which are large: of one row they are exported for one.
+    And why there is none where the model is not for so many. Not of language models, which are large: of one row they
+    are exported for one.
     """
     is_asked = "infer" in request.signatures and source.file is None and source.language is None
     if not is_asked or request.micro_batch >= ENOUGH_ROWS or request.rows_to_infer:
-        return {}
+        return {}, ""
     try:
-        return {ENOUGH_ROWS: imported(ENOUGH_ROWS).graph}
-    except Exception:  # the model's own code may raise anything for rows that it is not for, as stateful layers do
-        return {}
+        return {ENOUGH_ROWS: imported(ENOUGH_ROWS).graph}, ""
+    except Exception as problem:  # the model's own code may raise anything for rows that it is not for
+        said = next(iter(str(problem).splitlines()), "") or type(problem).__name__
+        return {}, f"the model is not for {ENOUGH_ROWS} rows: {said}"
 
 
 def _without_exported(done: Compilation, exported: Collection[int]) -> Compilation:

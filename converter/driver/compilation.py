@@ -31,10 +31,12 @@ class Grafted:
     Attributes:
         file: what stays of it.
         suffix: what is computed anew, lowered; None for nothing.
+        fixed: why it is for its own number of rows alone, in words; None where it is not.
     """
 
     file: FileExport
     suffix: Graph | None
+    fixed: str | None = None
 
 
 class _NotYet:
@@ -61,6 +63,7 @@ class Compilation:
         optimizer: an optax.GradientTransformation.
         other_rows: the model's graph for other numbers of rows, for which `infer` is asked for too.
         generating: graphs by which a language model writes a text on, by signature.
+        of_few: why the model is not for several rows, in words; empty where it is, or nobody asked.
         several_rows: where a step's rows come in several calls, the model's graph for more than one row.
         report: takes the forms of the first signature, which is the training step.
         model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
@@ -102,6 +105,7 @@ class Compilation:
     other_rows: Mapping[int, Graph]
     generating: Mapping[str, Graph]
     several_rows: Graph | None
+    of_few: str
     report: list[FormChoice]
     model: Graph
     program: Module = field(default_factory=Module)

@@ -129,3 +129,29 @@ def test_the_app_learns_what_the_metadata_says(file: Path, tmp_path: Path) -> No
         program.export_inference(tmp_path / "new.tflite")
         with zipfile.ZipFile(tmp_path / "new.tflite") as archive:
             assert archive.read("labels.txt") == written
+
+
+def test_a_head_that_is_for_its_own_rows_is_exported_for_these_and_says_so(file: Path, tmp_path: Path) -> None:
+    """A scatter-add along the features has no form for any number of rows."""
+
+    def counted(params: Any, x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda row: jnp.zeros(3).at[jnp.arange(8) % 3].add(row))(x @ params["w"])
+
+    weights = {"w": jnp.asarray(np.random.default_rng(2).normal(0, 0.3, (24, 8)), jnp.float32)}
+    model = tflite_frontend.Model(file, cut="net/mean", head=pocketune.Model(counted, weights))
+    options = {"loss": "sparse_categorical_crossentropy", "optimizer": "sgd", "batch": ROWS, "check": False}
+    program = pocketune.build(model, update={"head/*": 1}, **options)
+    assert program.manifest.signatures["infer"].fixed
+    assert ("exported model", "takes the file's rows") in {(note.subject, note.status) for note in program.notes}
+    runtime = Interpreter(str(program.export_inference(tmp_path / "new.tflite")))
+    x, expected = rows(), counted(weights, jnp.asarray(features(file)))
+    given = runtime.get_input_details()[0]["index"]
+    (made,) = (d["index"] for d in runtime.get_output_details() if d["shape"][-1] == 3)
+    runtime.allocate_tensors()
+    for row, of_row in zip(x, expected, strict=True):
+        runtime.set_tensor(given, row[None])
+        runtime.invoke()
+        np.testing.assert_allclose(runtime.get_tensor(made)[0], of_row, rtol=1e-4, atol=1e-5)
+    runtime.resize_tensor_input(given, x.shape)
+    with pytest.raises(RuntimeError):
+        runtime.allocate_tensors()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from converter.backend.stages import in_order, to_builtins
 from converter.backend.targets import target
 from converter.driver.compilation import Compilation, Grafted
-from converter.driver.plain.any_rows import for_any_rows
+from converter.driver.plain.any_rows import FixedRows, for_any_rows, held_to_its_rows
 from converter.frontends.source import ModelFile
 from converter.ir import Graph
 from converter.passes.canonical import canonicalize, specialize
@@ -67,16 +67,21 @@ def graft(c: Compilation) -> Compilation:
     if c.prefix is not None or halves or c.options.is_int4:
         said = "the exported file keeps those of the file: near what infer gives here, not its bits"
         notes.append(Note("frozen layers", f"{c.options.frozen} here", said))
-    suffix = None if made.graph is None else _for_any_rows(c, file, trained) or _lowered(c, made.graph)
-    return replace(c, grafted=Grafted(made, suffix), notes=notes)
+    if made.graph is None:
+        return replace(c, grafted=Grafted(made, None), notes=notes)
+    try:
+        suffix, fixed = _for_any_rows(c, file, trained), None
+    except (PocketuneError, FixedRows) as problem:
+        fixed = next(iter(str(problem).splitlines()), "")
+        suffix = held_to_its_rows(_lowered(c, made.graph))
+        said = f"{fixed}: inputs that are resized to others than the file's are refused"
+        notes.append(Note("exported model", "takes the file's rows", said))
+    return replace(c, grafted=Grafted(made, suffix, fixed), notes=notes)
 
 
 def _for_any_rows(c: Compilation, file: ModelFile, trained: set[str]) -> Graph | None:
-    """Return what is computed anew, for as many rows as there are; None where it is for those of the file alone."""
-    try:
-        graph = file.computed_anew(trained, 2)
-    except PocketuneError:
-        return None
+    """Return what is computed anew, for any number of rows. Raises FixedRows, or the file's error, where it cannot."""
+    graph = file.computed_anew(trained, 2)
     return None if graph is None else for_any_rows(_lowered(c, graph))
 
 

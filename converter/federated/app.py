@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Where Flower keeps what a client's optimizer had at the end of a round, by run.
 _SLOTS = "pocketune-slots"
 #: Flower's code of an error that an app raised.
-_RAISED = 2
+RAISED = 2
 
 
 def client_app(
@@ -141,6 +141,6 @@ def _answered(act: Callable[[Message, Context], Mapping[str, Any]]) -> Callable[
         try:
             return Message(RecordDict(dict(act(message, context))), reply_to=message)
         except PocketuneError as error:
-            return Message(Error(_RAISED, str(error)), reply_to=message)
+            return Message(Error(RAISED, str(error)), reply_to=message)
 
     return answer

@@ -129,9 +129,7 @@ class Coordinator:
             self._session.save(self._state)
             self._remember(strategy)
             with self._curve.open("a") as file:
-                file.write(
-                    json.dumps({"round": number, **({"clients": self._answers} if number else {}), **found}) + "\n"
-                )
+                file.write(json.dumps({"round": number, "clients": self._answers, **found}) + "\n")
             self._last = number
         return MetricRecord(found) if found else None
 

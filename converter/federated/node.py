@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from converter.federated.app import RAISED
 from converter.federated.arrays import RefusedRound
 from converter.support.errors import UsageError
 from converter.support.extras import require
@@ -54,7 +55,7 @@ def serve(
     idle: float | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Served:
-    """Takes part in the rounds of a SuperLink until the person, or `idle`, ends it.
+    """Takes part in the rounds of a SuperLink until the user, or `idle`, ends it.
 
     The server's Python app is never fetched: what runs is `app`, whatever the server sends.
 
@@ -96,13 +97,13 @@ def serve(
 
 
 def _rounds(client: _Client, fleet: Fleet, register: bool, poll: float, idle: float | None) -> Served:
-    from converter.federated.wire import EndedRound
+    from converter.federated.wire import UnknownNode
 
     last = time.monotonic()
     while idle is None or time.monotonic() - last < idle:
         try:
             message = fleet.pull()
-        except EndedRound as error:  # a server that began anew does not know this node
+        except UnknownNode as error:  # as of a server that began anew
             client.note(str(error))
             fleet.join(register)
             message = None
@@ -154,7 +155,7 @@ class _Client:
         try:
             return self._app(message, known)
         except Exception as error:  # a kind of message that the app has not, a mod that fails
-            return Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
+            return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
 
 
 def _said(message: Message, reply: Message) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
+from flwr.app import Error, Message
 from flwr.app.message.message import remove_content_from_message
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, node_pb2
@@ -27,14 +28,14 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from converter.federated.app import RAISED
 from converter.federated.arrays import RefusedRound
 from converter.support.errors import DeviceError
 
-if TYPE_CHECKING:
-    from flwr.app import Message
-
 #: Of a message: its records, their arrays, and the chunks of these lie below it.
 _DEPTH = 5
+#: An array is two objects, and one more for each 5 MiB: no program has so many.
+_OBJECTS = 10_000
 #: Seconds from one try to the next, doubled each time, up to so many.
 _FIRST, _LONGEST = 1.0, 30.0
 #: A server's errors that pass.
@@ -49,12 +50,16 @@ class LostServer(DeviceError):
     page = "federated"
 
 
+class UnknownNode(LostServer):
+    """The SuperLink does not know this node, or not its signature: it began anew, or one of the clocks is wrong."""
+
+
 class EndedRound(RefusedRound):
     """The round is over at the server: it is left as it is."""
 
 
 class Fleet:
-    """One node at a SuperLink. Calls that find no server are tried again, for so long as the person waits."""
+    """One node at a SuperLink. Calls that find no server are tried again, for so long as the user waits."""
 
     def __init__(
         self,
@@ -75,7 +80,7 @@ class Fleet:
             patience: seconds to wait for a server that does not answer.
             most: bytes that all objects of a message may have together.
         """
-        self._address, self._patience, self._most = address, patience, most
+        self._address, self._patience = address, patience
         self._public = public_key_to_bytes(keys[1])
         self._client = _Capped.from_server_address(address, insecure, certificates, [NodeAuthHttpInterceptor(*keys)])
         self._client.most = most
@@ -87,16 +92,13 @@ class Fleet:
         Raises:
             LostServer: there is none, or it does not take this key.
         """
-        if register:
-            try:
-                self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=self._public))
-            except EndedRound as error:
-                raise LostServer(f"{self._address} does not register this client: {error}") from None
         asked = fleet_pb2.ActivateNodeRequest(public_key=self._public, heartbeat_interval=BEAT)
         try:
+            if register:
+                self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=self._public))
             self._node = node_pb2.Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
         except EndedRound as error:
-            raise LostServer(f"{self._address} does not know this client's key: {error}") from None
+            raise LostServer(f"{self._address} does not take this client's key: {error}") from None
 
     def beat(self) -> None:
         """Says that the node is there, once; a server that does not answer is left to the next call."""
@@ -111,21 +113,25 @@ class Fleet:
 
         Raises:
             RefusedRound: its objects are too many, too deep, too large or not what their ids say.
-            EndedRound: the run is over, or the node is no longer known.
+                The server is told so.
+            EndedRound: the run is over.
+            UnknownNode: the server began anew.
             LostServer: there is none.
         """
-        response = self._call(self._client.PullMessages, fleet_pb2.PullMessagesRequest(node=self._node))
+        try:
+            response = self._call(self._client.PullMessages, fleet_pb2.PullMessagesRequest(node=self._node))
+        except EndedRound as error:
+            raise UnknownNode(f"{self._address} does not know this node: {error}") from None
         if not response.messages_list:
             return None
-        head, tree = response.messages_list[0], response.message_object_trees[0]
-        run = head.metadata.run_id
-        contents = {name: self._object(run, name) for name in dict.fromkeys(_ids(tree, self._most))}
-        confirmed = message_pb2.ConfirmMessageReceivedRequest(
-            node=self._node, run_id=run, message_object_id=tree.object_id
-        )
-        self._call(self._client.ConfirmMessageReceived, confirmed)
-        message = message_from_proto(head)
-        return _inflated(tree.object_id, contents, message)
+        message, tree = _head(response.messages_list[0]), response.message_object_trees[0]
+        try:
+            return _inflated(tree.object_id, self._objects(message.metadata.run_id, tree), message)
+        except EndedRound:
+            raise
+        except RefusedRound as error:
+            self.reply(Message(Error(RAISED, str(error)), reply_to=message), 0.0)
+            raise
 
     def reply(self, message: Message, seconds: float) -> int:
         """Send an answer; return how many bytes of objects the server had not yet.
@@ -164,6 +170,19 @@ class Fleet:
                 self._client.UnregisterNode(fleet_pb2.UnregisterNodeFleetRequest(node_id=node))
         except (httpx.HTTPError, ValueError):
             return
+
+    def _objects(self, run: int, tree: Any) -> dict[str, bytes]:
+        """Return all objects of a message by id, and tell the server that they are here."""
+        contents: dict[str, bytes] = {}
+        for name in dict.fromkeys(_ids(tree)):
+            contents[name] = self._object(run, name)
+            if sum(map(len, contents.values())) > self._client.most:
+                raise RefusedRound(f"the server's message is larger than {self._client.most} bytes")
+        confirmed = message_pb2.ConfirmMessageReceivedRequest(
+            node=self._node, run_id=run, message_object_id=tree.object_id
+        )
+        self._call(self._client.ConfirmMessageReceived, confirmed)
+        return contents
 
     def _object(self, run: int, name: str) -> bytes:
         asked = message_pb2.PullObjectRequest(node=self._node, run_id=run, object_id=name)
@@ -205,7 +224,7 @@ class Fleet:
     def _refused(self, error: httpx.HTTPStatusError) -> Exception:
         response = error.response
         if response.status_code == httpx.codes.UNAUTHORIZED:
-            return LostServer(
+            return UnknownNode(
                 f"{self._address} does not take this client's signature, at {response.headers.get('date', '?')} by its "
                 "clock: set that of this machine, and have the server's operator register the key"
             )
@@ -254,16 +273,24 @@ def _waits(patience: float) -> Iterator[float]:
     yield 0.0
 
 
-def _ids(tree: Any, most: int) -> list[str]:
+def _ids(tree: Any) -> list[str]:
     """Return the ids of a tree of objects. Raises RefusedRound where it is deeper or larger than any message."""
     found, level, depth = [tree.object_id], list(tree.children), 1
     while level:
         depth += 1
         found += [one.object_id for one in level]
-        if depth > _DEPTH or len(found) > most // 64:
+        if depth > _DEPTH or len(found) > _OBJECTS:
             raise RefusedRound(f"the server's message has {len(found)} objects, {depth} deep, or more")
         level = [child for one in level for child in one.children]
     return found
+
+
+def _head(envelope: Any) -> Message:
+    """Return a message without its content."""
+    try:
+        return message_from_proto(envelope)
+    except Exception as error:  # of what is no message Flower raises errors of many kinds
+        raise RefusedRound(f"the server's message cannot be read: {error}") from None
 
 
 def _inflated(name: str, contents: dict[str, bytes], head: Message) -> Message:

@@ -50,14 +50,14 @@ def built(kind: str, optimizer: str = "sgd", batch: int = 8) -> Program:
 
 
 def rows_of(person: int) -> Rows:
-    """What one person wrote: from 40 to 60 digits."""
+    """What one user wrote: from 40 to 60 digits."""
     writes = Person(slant=0.22 * (-1) ** person, thickness=0.35 + 0.02 * person, seed=person)
     digits = writes.samples(4 + person % 3)[0]
     return digits.x, digits.y
 
 
 def write_rows(folder: Path, people: int) -> list[Path]:
-    """Files of rows, one for each person."""
+    """Files of rows, one for each user."""
     folder.mkdir(exist_ok=True)
     files = [folder / f"{person}.npz" for person in range(people)]
     for person, file in enumerate(files):

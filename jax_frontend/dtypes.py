@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, INT32, TensorType
+from converter.support.errors import NotImportable
 from jax_frontend.keys import KEY, WORDS, is_key
-from jax_frontend.unsupported import COMPLEX, RANDOM, NotImportable
+from jax_frontend.unsupported import COMPLEX, RANDOM
 
 #: What JAX calls the keys that a compiled program has.
 KEYS = "pocketune"

@@ -12,12 +12,13 @@ from jax.extend.core import ClosedJaxpr, Literal
 from converter.ir import Builder, Origin, TensorType, Value, dependents
 from converter.ir.folding import squeezed
 from converter.ir.op import ShapeError
+from converter.support.errors import NotImportable
 from jax_frontend.dtypes import HALVES, ir_type, is_bits, narrow
 from jax_frontend.integers import as_typed, by_order, counts_bits
 from jax_frontend.keys import draws, on_words
 from jax_frontend.origins import NOWHERE, Site, site
 from jax_frontend.registry import Equation, ImportRule
-from jax_frontend.unsupported import GROUPS, RANDOM, NotImportable, Problems
+from jax_frontend.unsupported import GROUPS, RANDOM, Problems
 
 
 class Importer:

@@ -13,7 +13,8 @@ import jax
 import jax.extend.random
 import jax.numpy as jnp
 
-from jax_frontend.unsupported import RANDOM, NotImportable
+from converter.support.errors import NotImportable
+from jax_frontend.unsupported import RANDOM
 
 #: The type of a key of JAX's default generator, and how many numbers it is.
 KEY, WORDS = "key<fry>", 2

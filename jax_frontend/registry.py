@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from converter.ir import Builder, TensorType, Value
+from converter.support.errors import NotImportable
 from converter.support.registry import Registry
 from jax_frontend.origins import Site
-from jax_frontend.unsupported import NotImportable, Problems, UnsupportedForm
+from jax_frontend.unsupported import Problems, UnsupportedForm
 
 #: What a rule returns: the output, or the outputs in order.
 Result = Value | Sequence[Value]

@@ -12,7 +12,7 @@ import numpy as np
 
 from converter.ir import Graph, LazyArray, Parameter, TensorType, Value, described, nested, ops, verify
 from converter.ir.folding import FoldingBuilder
-from converter.support.errors import UsageError
+from converter.support.errors import NotImportable, UsageError
 from converter.support.notes import Note
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import HALVES, ir_type, narrow
@@ -32,7 +32,7 @@ from jax_frontend.modules import open_module
 from jax_frontend.origins import Site
 from jax_frontend.rules.random import RAW_BITS
 from jax_frontend.table import RULES
-from jax_frontend.unsupported import NotImportable, Problems
+from jax_frontend.unsupported import Problems
 
 #: Of a dict that is not in the order of its keys.
 _SORTED = (

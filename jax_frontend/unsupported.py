@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from converter.support.errors import UnsupportedError, UnsupportedSite
+from converter.support.errors import NotImportable, UnsupportedError, UnsupportedSite
 from jax_frontend.origins import Site
 
 #: Names in the report for what many primitives and element types come from.
 COMPLEX, RANDOM = "complex numbers, as in fft", "random numbers"
-
-
-class NotImportable(Exception):
-    """A site that has no import rule, or that the rule cannot express. Collected, reported all at once.
-
-    Args:
-        what: the primitive or the form of it, as the report calls it.
-        advice: what the user can do; empty to use the hint table.
-    """
-
-    def __init__(self, what: str, advice: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.advice = advice
 
 
 class UnsupportedForm(NamedTuple):

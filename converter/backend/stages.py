@@ -9,11 +9,11 @@ from converter.backend import legalize as avoid
 from converter.backend.lowering.forms import FormChoice
 from converter.backend.lowering.lower import lower
 from converter.backend.lowering.state import with_variables
+from converter.backend.peephole.flat_rows import contracted_as_rows
 from converter.backend.peephole.fuse import fuse
 from converter.backend.peephole.masks import without_clamps
 from converter.backend.peephole.merge_axes import with_fewer_axes
 from converter.backend.peephole.products import smallest_products
-from converter.backend.peephole.rows import contracted_as_rows
 from converter.backend.peephole.transposed import transposed_once
 from converter.backend.peephole.wide_pixels import with_wide_pixels
 from converter.backend.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, tables, transient

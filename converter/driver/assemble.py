@@ -195,7 +195,7 @@ def _manifest(
     fixed: str | None,
 ) -> dict[str, Any]:
     """Return the manifest as JSON, but for the identity."""
-    parameters, cut = _updating(signatures).parameters, _cut(done)
+    parameters, cut = _updating(signatures).parameters, _trained_in_part(done)
     return {
         "format": "pocketune/1",
         "name": request.options.name or done.source.name,
@@ -241,7 +241,7 @@ def _manifest(
     }
 
 
-def _cut(done: Compilation) -> set[str]:
+def _trained_in_part(done: Compilation) -> set[str]:
     """Return the names of the parameters that train in part."""
     return {row.parameter for row in done.rows if 0 < row.fraction < 1}
 
@@ -252,7 +252,7 @@ def _stored(signatures: Mapping[str, Graph], done: Compilation, built: Graph) ->
         INITIAL + p.name: entries.stored_once(p.value) for p in built.parameters.values() if p.kind != "accumulator"
     }
     for parameter in _updating(signatures).parameters.values():
-        if parameter.name in _cut(done):
+        if parameter.name in _trained_in_part(done):
             stored[FROZEN + parameter.name] = entries.stored_once(entries.frozen_rest(parameter))
     return stored
 

@@ -8,7 +8,7 @@ from converter.ir.described import is_described
 from converter.ir.graph import Graph, Node, Value
 from converter.ir.graph_builder import GraphBuilder
 from converter.ir.op import Op
-from converter.ir.ops import BroadcastTo, Reshape, Sum, Transpose
+from converter.ir.ops import BroadcastTo, Reshape, Slice, Sum, Transpose
 from converter.ir.types import Shape
 
 
@@ -17,6 +17,12 @@ class Builder(GraphBuilder):
 
     def reshape(self, x: Value, shape: Shape) -> Value:
         return x if x.shape == tuple(shape) else self(Reshape(tuple(shape)), x)
+
+    def part(self, x: Value, start: int, stop: int, axis: int = 0) -> Value:
+        """Return the places of an axis from `start` to before `stop`."""
+        begin, size = [0] * len(x.shape), list(x.shape)
+        begin[axis], size[axis] = start, stop - start
+        return x if x.shape == tuple(size) else self(Slice(tuple(begin), tuple(size)), x)
 
     def broadcast_to(self, x: Value, shape: Shape) -> Value:
         return x if x.shape == tuple(shape) else self(BroadcastTo(tuple(shape)), x)

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from converter.ir.extent import Extent, Pole, one_of
-from converter.ir.rows import Rows, together
+from converter.ir.row_dependence import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:

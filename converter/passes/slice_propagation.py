@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from converter.ir import Builder, Graph, Node, Op, Shape, ShapeError, TensorType, Value, ops
-from converter.ir.rows import NO_ROW, Rows, RowsMixed
+from converter.ir.row_dependence import NO_ROW, Rows, RowsMixed
 
 #: The share of an axis up to which it is cut early: what an operator of three operands then copies of them is no more
 #: than what it saves.

@@ -36,12 +36,12 @@ def _split(b: Rewriter, node: Node) -> tuple[Value, ...] | None:
     whole = (0, op.length - left) if not op.reverse else (left, op.length)
     rest = (op.length - left, op.length) if not op.reverse else (0, left)
     parts: list[tuple[Value, ...]] = []
-    chunks = [b.reshape(_cut(b, x, *whole), (many, short, *x.shape[1:])) for x in rows]
+    chunks = [b.reshape(b.part(x, *whole), (many, short, *x.shape[1:])) for x in rows]
     made = b.node(_loop_of_loops(op, node, many, short), *fixed, *carried, *chunks).outputs
     carried = made[: op.carried]
     parts.append(tuple(b.reshape(v, (many * short, *v.shape[2:])) for v in made[op.carried :]))
     if left:
-        made = b.node(replace(op, length=left), *fixed, *carried, *(_cut(b, x, *rest) for x in rows)).outputs
+        made = b.node(replace(op, length=left), *fixed, *carried, *(b.part(x, *rest) for x in rows)).outputs
         carried = made[: op.carried]
         parts.append(made[op.carried :])
     columns = zip(*(reversed(parts) if op.reverse else parts), strict=True)
@@ -53,13 +53,6 @@ def _short_length(length: int) -> int:
     root = isqrt(length)
     near = [n for n in range(root // 2 + 1, 2 * root + 1) if not length % n]
     return min(near, key=lambda n: abs(n - root), default=root)
-
-
-def _cut(b: Builder, x: Value, start: int, stop: int) -> Value:
-    """Return rows from start to stop."""
-    if (start, stop) == (0, x.shape[0]):
-        return x
-    return b(ops.Slice((start, *(0 for _ in x.shape[1:])), (stop - start, *x.shape[1:])), x)
 
 
 def _loop_of_loops(op: ops.Scan, node: Node, many: int, short: int) -> ops.Scan:

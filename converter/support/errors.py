@@ -53,6 +53,19 @@ class UsageError(PocketuneError):
     exit_code = 2
 
 
+class NotImportable(Exception):
+    """A place of a model that has no import rule, or that its rule cannot express. Front ends collect and report all.
+
+    Args:
+        what: the operation or the form of it, as the report calls it.
+        advice: what the user can do; empty for what the front end says of the operation.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what)
+        self.what, self.advice = what, advice
+
+
 @dataclass(frozen=True)
 class UnsupportedSite:
     """One place in a model that cannot be compiled.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from converter.ir import Graph, Node, Value, ops, reachable
-from converter.ir.rows import NO_ROW, UNBOUNDED, Rows, RowsMixed, compact, rows_through
+from converter.ir.row_dependence import NO_ROW, UNBOUNDED, Rows, RowsMixed, compact, rows_through
 from converter.support.errors import UsageError
 from converter.support.notes import Note
 from converter.training.losses import JointLoss, Loss, attach_loss

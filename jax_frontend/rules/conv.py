@@ -10,9 +10,10 @@ import numpy as np
 
 from converter.ir import FLOAT32, Builder, Value, ops
 from converter.ir.ops import Padding
+from converter.support.errors import NotImportable
 from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.shape import cut, cut_axis, padded
-from jax_frontend.unsupported import NotImportable, UnsupportedForm
+from jax_frontend.unsupported import UnsupportedForm
 
 rule = ImportRules()
 

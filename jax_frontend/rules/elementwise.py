@@ -11,6 +11,7 @@ import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Op, Value, ops
 from converter.ir.random_numbers import LARGEST_DIVISOR, unsigned_remainder
+from converter.support.errors import NotImportable
 from jax_frontend.importer import full
 from jax_frontend.integers import clamped
 from jax_frontend.registry import Equation, ImportRules, Result
@@ -18,7 +19,7 @@ from jax_frontend.rules.bits import rounded, unsigned_rem
 from jax_frontend.rules.functions import trigamma
 from jax_frontend.rules.random import drawn
 from jax_frontend.rules.spelled import with_derivative, without_derivative, written_out
-from jax_frontend.unsupported import NotImportable, UnsupportedForm
+from jax_frontend.unsupported import UnsupportedForm
 
 rule = ImportRules()
 

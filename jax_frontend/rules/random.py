@@ -16,9 +16,10 @@ import numpy as np
 from converter.ir import Builder, Value, ops
 from converter.ir.folding import FoldingBuilder
 from converter.ir.random_numbers import folded_key, random_bits, split_keys, uniform
+from converter.support.errors import NotImportable
 from jax_frontend.dtypes import KEYS
 from jax_frontend.registry import Equation, ImportRules, Result
-from jax_frontend.unsupported import NotImportable, UnsupportedForm
+from jax_frontend.unsupported import UnsupportedForm
 
 rule = ImportRules()
 

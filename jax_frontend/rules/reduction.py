@@ -14,12 +14,13 @@ import numpy as np
 from jax import lax
 
 from converter.ir import BOOL, FLOAT32, INT32, Builder, Op, Value, ops
+from converter.support.errors import NotImportable
 from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.bits import bitwise_and, bitwise_or
 from jax_frontend.rules.ordering import opposite
 from jax_frontend.rules.shape import cut_axis, with_rank
 from jax_frontend.rules.spelled import Formula, structs, written_out
-from jax_frontend.unsupported import HINTS, NotImportable, UnsupportedForm
+from jax_frontend.unsupported import HINTS, UnsupportedForm
 
 rule = ImportRules()
 

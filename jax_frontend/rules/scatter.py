@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from converter.ir import Builder, Op, Shape, Value, ops
+from converter.support.errors import NotImportable
 from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.indexing import Boxes, bounded_starts, known_places, unpromised
 from jax_frontend.rules.shape import overwritten
 from jax_frontend.rules.spelled import with_derivative
-from jax_frontend.unsupported import NotImportable, UnsupportedForm
+from jax_frontend.unsupported import UnsupportedForm
 
 rule = ImportRules()
 

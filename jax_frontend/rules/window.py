@@ -12,11 +12,12 @@ import numpy as np
 from jax import lax
 
 from converter.ir import FLOAT32, Builder, Op, Value, ops
+from converter.support.errors import NotImportable
 from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.reduction import monoid
 from jax_frontend.rules.shape import cut, padded
 from jax_frontend.rules.spelled import written_out
-from jax_frontend.unsupported import NotImportable, UnsupportedForm
+from jax_frontend.unsupported import UnsupportedForm
 
 rule = ImportRules()
 

@@ -23,9 +23,9 @@ from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.tools.search.clock import fitted
 from converter.tools.search.evaluator import Evaluator, SearchJournal
 from converter.tools.search.rate_schedule import RateSchedule
-from converter.tools.search.rows import split
 from converter.tools.search.run import COMPARED
 from converter.tools.search.space import Update, read_space
+from converter.tools.search.splits import split
 from converter.tools.search.subject import Subject
 from converter.tools.search.workers import Inline
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from converter.backend import builtins as tfl
-from converter.backend.peephole.rows import contracted_as_rows
+from converter.backend.peephole.flat_rows import contracted_as_rows
 from converter.ir import Builder, Graph, Origin, TensorType, Value, verify
 from tests.backend.stock import file, run
 

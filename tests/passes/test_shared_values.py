@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from converter.backend.lowering.lower import lower
+from converter.backend.peephole.flat_rows import contracted_as_rows
 from converter.backend.peephole.fuse import fuse
 from converter.backend.peephole.masks import without_clamps
 from converter.backend.peephole.products import smallest_products
-from converter.backend.peephole.rows import contracted_as_rows
 from converter.backend.peephole.transposed import transposed_once
 from converter.backend.peephole.wide_pixels import with_wide_pixels
 from converter.backend.prepare import absorb_projections, attend_in_blocks

@@ -2,9 +2,9 @@
 
 from converter.backend.builtins.arithmetic import *
 from converter.backend.builtins.base import *
-from converter.backend.builtins.carried import *
 from converter.backend.builtins.control import *
 from converter.backend.builtins.conv import *
+from converter.backend.builtins.foreign import *
 from converter.backend.builtins.indexing import *
 from converter.backend.builtins.integers import *
 from converter.backend.builtins.logic import *

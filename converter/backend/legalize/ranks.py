@@ -178,11 +178,11 @@ def _slice(b: Rewriter, node: Node) -> Value:
     strides = getattr(op, "strides", (1,) * x.type.rank)
     for axis, size in enumerate(node.output.shape):
         if x.shape[axis] != size:
-            x = _along(b, x, axis, _cut(op.begin[axis], size, strides[axis]))
+            x = _along(b, x, axis, _slice_of_axis(op.begin[axis], size, strides[axis]))
     return x
 
 
-def _cut(begin: int, size: int, stride: int) -> Callable[[Shape], tfl.Builtin]:
+def _slice_of_axis(begin: int, size: int, stride: int) -> Callable[[Shape], tfl.Builtin]:
     """Every stride-th of the second of three axes."""
     if stride == 1:
         return lambda shape: tfl.Slice((0, begin, 0), (shape[0], size, shape[2]))

@@ -55,7 +55,7 @@ def _targets(
     if made is not None and isinstance(made.op, ops.Softmax) and _goes_row_by_row(made.inputs[0], logits, makers):
         return lambda part: b(made.op, _rows_of(b, made.inputs[0], rows, part, makers))
     flat = b.reshape(targets, (rows, *targets.shape[logits.type.rank - 1 :]))
-    return lambda part: _cut(b, flat, part)
+    return lambda part: b.part(flat, part.start, part.stop)
 
 
 def _goes_row_by_row(value: Value, logits: Value, makers: Mapping[Value, Node]) -> bool:
@@ -92,15 +92,9 @@ def _rows_of(b: Rewriter, value: Value, rows: int, part: slice, makers: Mapping[
                 return _rows_of(b, node.inputs[0], rows, part, makers)
             case ops.MatMul() | ops.CastMatMul():
                 x, *w = node.inputs
-                return b(node.op, _cut(b, b.reshape(b.current(x), (rows, x.shape[-1])), part), *w)
+                return b(node.op, b.part(b.reshape(b.current(x), (rows, x.shape[-1])), part.start, part.stop), *w)
         width = value.shape[-1]
         operands = [
             b.reshape(v, v.shape[-1:]) if _is_row(v, width) else _rows_of(b, v, rows, part, makers) for v in node.inputs
         ]
         return b(node.op, *operands)
-
-
-def _cut(b: Rewriter, value: Value, part: slice) -> Value:
-    """Return some rows of [rows, ...]."""
-    others = value.shape[1:]
-    return b(ops.Slice((part.start, *(0 for _ in others)), (part.stop - part.start, *others)), value)

@@ -20,7 +20,7 @@ from converter.ir import Builder, Graph, Node, Op, ShapeError, Value, dependents
 from converter.ir.ops.conv import Windowed
 from converter.ir.ops.marks import Mark
 from converter.ir.ops.pool import Pool
-from converter.ir.rows import Rows, RowsMixed, compact, rows_through
+from converter.ir.row_dependence import Rows, RowsMixed, compact, rows_through
 from converter.ir.types import Shape, TensorType
 
 #: More parts than these, or parts of fewer rows of frozen layers, gain little, and each is operators of its own.
@@ -176,7 +176,7 @@ class _RowByRow:
         pieces: dict[Value, list[Value]] = {v: [] for v in self._made if v in made and self._until[v] >= tiling.end}
         rows = self.batch // tiling.parts
         for first in range(0, self.batch, rows):
-            part = {v: _cut(b, v, first, rows) for v in read}
+            part = {v: b.part(v, first, first + rows) for v in read}
             for node in chosen:
                 with b.at(node.origin):
                     copy = b.node(_of_rows(node, rows), *(part.get(v, v) for v in node.inputs))
@@ -189,10 +189,6 @@ class _RowByRow:
         done = before.union(chosen)
         b.graph.nodes += [node for node in self._graph.nodes if node not in done]
         return b.graph
-
-
-def _cut(b: Builder, value: Value, first: int, rows: int) -> Value:
-    return b(ops.Slice((first, *(0 for _ in value.shape[1:])), (rows, *value.shape[1:])), value)
 
 
 def _of_rows(node: Node, rows: int) -> Op:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import jax
 
     import jax_frontend
-    from converter.frontends.keras.importer import Imported
+    from converter.frontends.keras.importer import ImportedKeras
 
 __all__ = ["check_archive", "import_keras", "runs_jax", "to_jax_model", "trace"]
 
@@ -35,7 +35,7 @@ def trace(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct]
     return import_keras(model_or_path, batch, inputs).graph
 
 
-def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> Imported:
+def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> ImportedKeras:
     """Return a Keras model: its forward graph for one batch size, and what it says of its training.
 
     Parameters carry Keras' `variable.path` and layout. Normalization uses the moving statistics, dropout is off.

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 import jax_frontend
+from converter.frontends.imported import Imported
 from converter.frontends.keras.activity import Activities
 from converter.frontends.keras.archive import COMPILED, check_archive
 from converter.frontends.keras.compile_config import archived_config, compile_config
@@ -30,8 +31,7 @@ from converter.frontends.keras.preprocessing import check_preprocessing, looked_
 from converter.frontends.keras.sizes import check_sizes, check_weights
 from converter.frontends.keras.statistics import marked_statistics
 from converter.frontends.keras.training_only import batch_norms, held, notes_on, penalties
-from converter.ir import Graph, Interface, ops
-from converter.ir.batch_norm import BatchNorm
+from converter.ir import Graph, ops
 from converter.passes.idioms import with_idioms
 from converter.support.errors import NumericError, PocketuneError, UsageError, is_ours
 from converter.support.notes import Note, half_notes
@@ -44,26 +44,18 @@ _PENDING = "uninitialized_variables"
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedKeras(Imported):
     """A Keras model.
 
     Attributes:
-        graph: its forward graph.
-        notes: what it does in training alone, and what becomes of that.
         penalties: its regularizers by the name of the parameter.
         compiled: what `compile` was given, as Keras writes it down; None for nothing.
-        batch_norms: its batch normalization layers.
         constraints: by the name of the parameter.
-        interface: what it calls its inputs and outputs.
     """
 
-    graph: Graph
-    notes: Sequence[Note] = ()
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     compiled: Mapping[str, Any] | None = None
-    batch_norms: Sequence[BatchNorm] = ()
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
-    interface: Interface = field(default_factory=Interface)
 
 
 def load(path: Path) -> Any:
@@ -131,7 +123,7 @@ def _reason(error: Exception) -> str:
 
 def import_archive(
     path: str, batch: int, inputs: list[tuple[tuple[int, ...], str]] | None, names: list[str] | None
-) -> Imported:
+) -> ImportedKeras:
     """Imports an archive on the JAX backend; `names` are the variable paths of the model that was saved to it."""
     specs = None if inputs is None else [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in inputs]
     config = check_archive(Path(path))
@@ -147,7 +139,7 @@ def import_archive(
 
 def import_live(
     model: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None, names: list[str] | None = None
-) -> Imported:
+) -> ImportedKeras:
     """Return a live model of the JAX backend."""
     own_losses: list[Any] = []
     assigned: set[str] = set()
@@ -174,14 +166,14 @@ def import_live(
     ]
     if not any(note.status == "in float32" for note in notes):  # by no policy, which says it of its layers
         notes += half_notes(found.halves)
-    return Imported(
+    return ImportedKeras(
         graph,
         notes,
-        penalties(trained),
-        compile_config(model),
         batch_norms(model, variables),
-        constraints_of(trained),
         own_interface(model, [value.name for value in graph.inputs], found.outputs),
+        penalties=penalties(trained),
+        compiled=compile_config(model),
+        constraints=constraints_of(trained),
     )
 
 

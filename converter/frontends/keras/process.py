@@ -14,7 +14,7 @@ from converter.support import logs
 from converter.support.environment import environment
 
 if TYPE_CHECKING:
-    from converter.frontends.keras.importer import Imported
+    from converter.frontends.keras.importer import ImportedKeras
 
 #: What the child is asked: path of the archive, batch, inputs [(shape, dtype), ...] or None, variable paths or None.
 Request = tuple[str, int, list[tuple[tuple[int, ...], str]] | None, list[str] | None]
@@ -32,7 +32,7 @@ def runs_jax() -> bool:
     return str(sys.modules["keras"].config.backend()) == "jax"
 
 
-def import_in_child(request: Request) -> Imported:
+def import_in_child(request: Request) -> ImportedKeras:
     """Return an archive, imported by a child process that runs Keras on JAX.
 
     Raises:

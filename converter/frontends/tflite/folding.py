@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.frontends.tflite.registry import NotImportable
 from converter.ir import Builder, Op, TensorType, Value
 from converter.ir.folding import FoldingBuilder
+from converter.support.errors import NotImportable
 
 #: So many numbers may be computed of constants, whatever these are; and of many so many times as many.
 _MANY, _TIMES = 1 << 20, 4

@@ -9,11 +9,11 @@ from typing import Any
 
 from converter.frontends.protocol import FrontEnd, Others, check_inputs, check_said_once
 from converter.frontends.source import Defaults, FileExport, ModelFile, Source, Words
-from converter.frontends.tflite.carry import Carrier, without_foreign, without_marks
 from converter.frontends.tflite.exported import ExportedFile
 from converter.frontends.tflite.file import reading
 from converter.frontends.tflite.head_names import with_names_of_head
-from converter.frontends.tflite.model import Imported, Model, independent_rows, is_tflite
+from converter.frontends.tflite.model import ImportedFile, Model, independent_rows, is_tflite
+from converter.frontends.tflite.original import Carrier, without_foreign, without_marks
 from converter.ir import Graph, TensorType
 from converter.support.errors import UsageError
 
@@ -134,7 +134,7 @@ class TFLiteFrontEnd(FrontEnd):
         )
 
 
-def _own(model: Model, made: Imported) -> Source:
+def _own(model: Model, made: ImportedFile) -> Source:
     """Return what a file says itself."""
     return Source(made.graph, model.name, notes=made.notes, file=TFLiteFile(model, made.carrier))
 

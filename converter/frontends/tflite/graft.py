@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from converter.frontends.tflite.carry import without_marks
 from converter.frontends.tflite.file import File, FileOperator, needed
 from converter.frontends.tflite.importer import Importer
-from converter.frontends.tflite.registry import NotImportable
+from converter.frontends.tflite.original import without_marks
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
-from converter.support.errors import PocketuneError
+from converter.support.errors import NotImportable, PocketuneError
 
 
 @dataclass(frozen=True, eq=False)

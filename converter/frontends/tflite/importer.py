@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from converter.frontends.tflite.bodies import ImportedBodies
-from converter.frontends.tflite.carry import Carrier
 from converter.frontends.tflite.file import DAMAGED, MAX_BYTES, File, FileOperator, FileTensor, needed
 from converter.frontends.tflite.folding import CautiousBuilder
+from converter.frontends.tflite.original import Carrier
 from converter.frontends.tflite.ranges import bounds, cuts_off
-from converter.frontends.tflite.registry import Call, NotImportable, OneRowOnly, streams
+from converter.frontends.tflite.registry import Call, OneRowOnly, streams
 from converter.frontends.tflite.rules import (
     activations,
     blocks,
@@ -32,7 +32,7 @@ from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value, o
 from converter.ir.op import ShapeError
 from converter.program.flatbuffer.operators import STATE
 from converter.program.flatbuffer.parts import bodies_of
-from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
+from converter.support.errors import NotImportable, UnsupportedError, UnsupportedSite, UsageError
 from converter.support.notes import Note
 from converter.support.registry import collect
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from converter.frontends.tflite.carry import Carrier
+from converter.frontends.imported import Imported
 from converter.frontends.tflite.file import File, needed, read_file, reading
 from converter.frontends.tflite.graft import Graft, Replaced, grafted
 from converter.frontends.tflite.head import Place, fresh_layer, own_head, place_of_last_layer, places_of
 from converter.frontends.tflite.importer import Importer
 from converter.frontends.tflite.metadata import labels_of, preprocessing_of
+from converter.frontends.tflite.original import Carrier
 from converter.frontends.tflite.ranges import holds_shares
-from converter.frontends.tflite.registry import NotImportable
 from converter.frontends.tflite.savedmodel import converted, is_of_tensorflow, is_saved_model, saved
 from converter.ir import Builder, Graph, TensorType, Value, ops, verify
 from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
-from converter.support.errors import UnsupportedError, UsageError, nearest
+from converter.support.errors import NotImportable, UnsupportedError, UsageError, nearest
 from converter.support.invocation import command
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
@@ -33,20 +33,17 @@ def is_tflite(model: Any) -> bool:
     return is_file or is_saved_model(model) or (is_of_tensorflow(model) and not hasattr(model, "stateless_call"))
 
 
-class Imported(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class ImportedFile(Imported):
     """A file that was read for a number of rows.
 
     Attributes:
-        graph: the forward graph.
-        notes: what to say of it.
         carrier: what carries the file's own operators over.
         features: the type of the tensor to which it was cut.
         labels: names of the classes of its output, where the file says them.
         preprocessing: how its first input is made, where the file says it.
     """
 
-    graph: Graph
-    notes: list[Note]
     carrier: Carrier
     features: TensorType | None
     labels: list[str] | None
@@ -117,9 +114,9 @@ class Model:
     def graph(self, rows: int) -> tuple[Graph, list[Note]]:
         """Return the forward graph for a number of rows, and what to say of it; see `imported`."""
         made = self.imported(rows)
-        return made.graph, made.notes
+        return made.graph, list(made.notes)
 
-    def imported(self, rows: int) -> Imported:
+    def imported(self, rows: int) -> ImportedFile:
         """Return the model for a number of rows.
 
         Raises:
@@ -148,7 +145,7 @@ class Model:
         read = self._read(self.file(), rows)
         return grafted(read.importer, read.replaced, trained)
 
-    def _imported(self, file: File, rows: int) -> Imported:
+    def _imported(self, file: File, rows: int) -> ImportedFile:
         read = self._read(file, rows)
         importer, graph = read.importer, read.importer.b.graph
         graph.outputs = dict(read.outputs)
@@ -164,7 +161,14 @@ class Model:
             (number,) = self.chosen(file).values()
             names = labels_of(file, list(file.outputs.values()).index(number))
         made = with_idioms(verify(graph, "import"))
-        return Imported(made, notes, importer.carrier(), read.features, names, preprocessing_of(file))
+        return ImportedFile(
+            graph=made,
+            notes=notes,
+            carrier=importer.carrier(),
+            features=read.features,
+            labels=names,
+            preprocessing=preprocessing_of(file),
+        )
 
     def _read(self, file: File, rows: int) -> _Read:
         """Import what the model is of the file."""

@@ -10,23 +10,11 @@ import numpy as np
 
 from converter.frontends.tflite.file import FileOperator, FileTensor
 from converter.ir import Builder, Graph, Shape, Value
+from converter.support.errors import NotImportable
 from converter.support.registry import Registry
 
 #: What a rule returns: the output, or the outputs in order.
 Result = Value | Sequence[Value]
-
-
-class NotImportable(Exception):
-    """An operator, or a form of it, that cannot be imported.
-
-    Args:
-        what: in words.
-        advice: what the user can do.
-    """
-
-    def __init__(self, what: str, advice: str = "") -> None:
-        super().__init__(what)
-        self.what, self.advice = what, advice
 
 
 class OneRowOnly(NotImportable):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
 from converter.frontends.tflite.file import File, FileOperator, needed
-from converter.frontends.tflite.registry import NotImportable
 from converter.frontends.tflite.trial import shapes_of
 from converter.ir import Shape
 from converter.program.flatbuffer.parts import part
+from converter.support.errors import NotImportable
 
 #: Seconds that one run takes at most, and all of a file.
 _SECONDS, _ALL = 5, 10

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 import jax_frontend
+from converter.frontends.imported import Imported
 from converter.frontends.torch.exporting import ASSIGNED, READS, lowered
 from converter.frontends.torch.findings import Findings
 from converter.frontends.torch.interpreter import RULES, Interpreter
@@ -16,30 +16,11 @@ from converter.frontends.torch.model import Model
 from converter.frontends.torch.program import ASSIGNS, State, chosen, counted, user_inputs, user_outputs
 from converter.frontends.torch.tensors import type_of
 from converter.frontends.torch.writes import check_writes
-from converter.ir import Graph, Interface
-from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
-from converter.support.errors import UnsupportedError
+from converter.support.errors import NotImportable, UnsupportedError
 from converter.support.notes import Note, half_notes
 from jax_frontend.origins import Site
-from jax_frontend.unsupported import NotImportable, Problems
-
-
-@dataclass(frozen=True)
-class Imported:
-    """An imported module.
-
-    Attributes:
-        graph: its forward graph.
-        notes: what it does in training alone, and what becomes of that.
-        batch_norms: its batch normalization layers.
-        interface: what it calls its inputs and outputs.
-    """
-
-    graph: Graph
-    notes: list[Note] = field(default_factory=list)
-    batch_norms: list[BatchNorm] = field(default_factory=list)
-    interface: Interface = field(default_factory=Interface)
+from jax_frontend.unsupported import Problems
 
 
 def import_torch(model: Model, batch: int) -> Imported:

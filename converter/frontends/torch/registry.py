@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from converter.frontends.torch.findings import Findings
+from converter.support.errors import NotImportable
 from converter.support.registry import Registry
-from jax_frontend.unsupported import NotImportable
 
 __all__ = ["Call", "NotImportable", "Rule", "Rules"]
 

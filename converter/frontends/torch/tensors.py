@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from jax_frontend.unsupported import NotImportable
+from converter.support.errors import NotImportable
 
 _CONVERSIONS = ("_to_copy", "to", "type_as")
 #: Operators whose results may lie beyond the range of their operands' type.

@@ -9,8 +9,9 @@ import torch
 
 from converter.frontends.torch.functional import aliases
 from converter.frontends.torch.places import place_of
+from converter.support.errors import NotImportable
 from jax_frontend.origins import Site
-from jax_frontend.unsupported import NotImportable, Problems
+from jax_frontend.unsupported import Problems
 
 _PARAMETER = NotImportable(
     "a parameter that is written into as the module is called",

@@ -13,7 +13,7 @@ from converter.ir.ops.linear import Layer, split_axis
 from converter.ir.ops.reduce import Sum
 from converter.ir.ops.shape import Concat
 from converter.ir.quantization import UNSCALED, Quantization
-from converter.ir.rows import Rows, together
+from converter.ir.row_dependence import Rows, together
 from converter.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from converter.ir.ops.elementwise import Binary, Mul, Neg, Sub
 from converter.ir.ops.indexing import IsClass, OneHot
 from converter.ir.ops.nn import LogSoftmax, LogSumExp, OverLastAxis, Softmax
 from converter.ir.ops.reduce import Sum
-from converter.ir.rows import Rows, together
+from converter.ir.row_dependence import Rows, together
 from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:

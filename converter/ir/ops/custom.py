@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from converter.ir.op import Cost, Cotangent, Op
-from converter.ir.rows import Rows
+from converter.ir.row_dependence import Rows
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:

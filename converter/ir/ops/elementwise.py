@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.ir.extent import Extent, Pole, at_corners, one_of
 from converter.ir.op import Cotangent, Op, ShapeError
-from converter.ir.rows import Rows, chosen, clamped, corners, together
+from converter.ir.row_dependence import Rows, chosen, clamped, corners, together
 from converter.ir.types import BOOL, INT32, TensorType
 
 if TYPE_CHECKING:

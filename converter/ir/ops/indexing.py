@@ -13,7 +13,7 @@ from converter.ir.ops.elementwise import Add, Equal, Mul, Select, Unary, broadca
 from converter.ir.ops.linear import check_scales, scaled
 from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.quantization import INT8
-from converter.ir.rows import Rows, scattered, taken, together
+from converter.ir.row_dependence import Rows, scattered, taken, together
 from converter.ir.types import FLOAT32, INT4, INT32, TensorType
 
 if TYPE_CHECKING:

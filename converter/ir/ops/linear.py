@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul
 from converter.ir.quantization import INT8, UNSCALED, Quantization
-from converter.ir.rows import NO_ROW, Rows, RowsMixed, together
+from converter.ir.row_dependence import NO_ROW, Rows, RowsMixed, together
 from converter.ir.types import FLOAT32, INT4, TensorType
 
 if TYPE_CHECKING:

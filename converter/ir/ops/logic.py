@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, ShapeError
 from converter.ir.ops.elementwise import Binary, Unary
-from converter.ir.rows import Rows, remainders
+from converter.ir.row_dependence import Rows, remainders
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:

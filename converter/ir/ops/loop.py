@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir.evaluate import evaluate_outputs
 from converter.ir.graph import Graph, reachable
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
-from converter.ir.rows import NO_ROW, Rows, RowsMixed, compact, rows_of_body, together
+from converter.ir.row_dependence import NO_ROW, Rows, RowsMixed, compact, rows_of_body, together
 from converter.ir.types import BOOL, TensorType
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Select
-from converter.ir.rows import Rows, together
+from converter.ir.row_dependence import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:

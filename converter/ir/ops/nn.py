@@ -13,7 +13,7 @@ from converter.ir.op import Cost, Cotangent, Op
 from converter.ir.ops.elementwise import Add, Mul, Sub
 from converter.ir.ops.functions import Rsqrt
 from converter.ir.ops.reduce import Mean, Sum
-from converter.ir.rows import Rows, together
+from converter.ir.row_dependence import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from converter.ir.extent import Extent
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.conv import NO_PADDING, Padding, taps, windows
 from converter.ir.ops.shape import Dilate, Pad, Slice
-from converter.ir.rows import Rows, together
+from converter.ir.row_dependence import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:

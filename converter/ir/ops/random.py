@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.ir.op import Op
-from converter.ir.rows import Rows
+from converter.ir.row_dependence import Rows
 from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from converter.ir.extent import Extent
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Cast, Div, Equal, Mul
-from converter.ir.rows import Rows
+from converter.ir.row_dependence import Rows
 from converter.ir.types import INT32, Shape, TensorType
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.ir.op import ALL_OPERANDS, Cost, Cotangent, Op, ShapeError
-from converter.ir.rows import NO_ROW, Rows, joined, reshaped, sliced
+from converter.ir.row_dependence import NO_ROW, Rows, joined, reshaped, sliced
 from converter.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:

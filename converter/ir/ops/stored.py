@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.quantization import Quantization
-from converter.ir.rows import NO_ROW, Rows, RowsMixed
+from converter.ir.row_dependence import NO_ROW, Rows, RowsMixed
 from converter.ir.types import FLOAT32, TensorType
 
 if TYPE_CHECKING:

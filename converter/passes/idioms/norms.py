@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from converter.ir import Node, Value, ops
 from converter.ir.rewrite import Rewriter
-from converter.passes.idioms.rows import as_written, core, is_row_statistic, over_rows
+from converter.passes.idioms.softmax import as_written, core, is_row_statistic, over_rows
 
 #: How many nodes deep a product or a sum is taken apart.
 DEPTH = 5

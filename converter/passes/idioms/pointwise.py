@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir import Builder, Graph, Node, Op, TensorType, Value, evaluate, ops
 from converter.ir.rewrite import Rewriter, eliminate_dead_code
 from converter.passes.autodiff import pull_back
-from converter.passes.idioms.rows import as_written
+from converter.passes.idioms.softmax import as_written
 from converter.support.errors import UnsupportedError
 
 #: Where functions are compared: kinks and their neighbourhood, the usual range, odd numbers in it, and far out.

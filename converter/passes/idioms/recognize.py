@@ -11,7 +11,7 @@ from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes import merge_common_subexpressions
 from converter.passes.idioms.norms import layer_norm, rms_norm
 from converter.passes.idioms.pointwise import PointwiseForms
-from converter.passes.idioms.rows import cross_entropy, log_softmax, log_sum_exp, one_hot, picked, softmax
+from converter.passes.idioms.softmax import cross_entropy, log_softmax, log_sum_exp, one_hot, picked, softmax
 from converter.passes.idioms.with_layers import with_layers
 
 #: Tried in this order on every node.

@@ -44,7 +44,7 @@ def choices(graph: Graph, views: Views, found: Candidates) -> Iterator[set[Node]
                 break
             contrary |= {front if of_front and front is not None else after for front, after in pairs}
             forms = {node: form for node, form in found.nodes.items() if node not in contrary}
-        yield _cut(graph, views, found, forms, wanted)
+        yield _minimum_cut(graph, views, found, forms, wanted)
         if not contrary:
             return
 
@@ -105,7 +105,7 @@ class _Pipes:
                 self.edges.append((pipe, after))
 
 
-def _cut(
+def _minimum_cut(
     graph: Graph,
     views: Views,
     found: Candidates,

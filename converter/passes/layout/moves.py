@@ -193,7 +193,7 @@ def _concat(node: Node, known: Known) -> Moved | None:
     return places.emits(node, _shapes(node), _same(ops.Concat(axis)))
 
 
-def _cut(node: Node, known: Known) -> Moved | None:
+def _move_by_axis(node: Node, known: Known) -> Moved | None:
     """Move Slice, Pad, Dilate and Reverse: each axis by itself, and most of them as they are."""
     op, (x,) = node.op, node.inputs
     rank = len(x.shape)
@@ -348,7 +348,7 @@ _AT_THEIR_PLACE = (ops.BroadcastTo, ops.Dropout, ops.InTraining, ops.DerivedWher
 #: Elementwise ops are known by their trait; of all others that are not here the layout stays.
 _RULES: tuple[tuple[Any, Callable[[Node, Known], Moved | None]], ...] = (
     (ops.Concat, _concat),
-    (ops.Slice | ops.Pad | ops.Dilate | ops.Reverse, _cut),
+    (ops.Slice | ops.Pad | ops.Dilate | ops.Reverse, _move_by_axis),
     (ops.CumSum, _running),
     (ops.Reduction, _reduction),
     (ops.ArgMax, _largest_place),

@@ -11,7 +11,7 @@ from converter.backend.targets import unit_of
 from converter.support.errors import UsageError
 from converter.support.words import COSTS, amount, count, size
 from converter.tools.report.contents import ReportContents
-from converter.tools.report.rows import Row
+from converter.tools.report.tables import Row
 
 
 @dataclass(frozen=True)

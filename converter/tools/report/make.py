@@ -18,8 +18,8 @@ from converter.tools.report.beside import beside as compare
 from converter.tools.report.contents import ReportContents, contents_of
 from converter.tools.report.overlay import write_overlays
 from converter.tools.report.page import render
-from converter.tools.report.rows import Row
 from converter.tools.report.runs import read_run
+from converter.tools.report.tables import Row
 
 
 def report(

@@ -10,7 +10,7 @@ from importlib import resources
 from converter.backend.targets import unit_of
 from converter.program.origins import PHASES
 from converter.support.words import amount, count, size
-from converter.tools.report import rows
+from converter.tools.report import tables
 from converter.tools.report.beside import Beside
 from converter.tools.report.contents import STATUSES, ReportContents
 from converter.tools.report.runs import Run
@@ -31,8 +31,8 @@ _STYLES = ("vendor/uPlot.min.css", "page/report.css")
 def render(
     contents: ReportContents,
     runs: Sequence[Run] = (),
-    state: Sequence[rows.Row] = (),
-    figures: Sequence[rows.Row] = (),
+    state: Sequence[tables.Row] = (),
+    figures: Sequence[tables.Row] = (),
     beside: Beside | None = None,
 ) -> str:
     """Return the page.
@@ -65,17 +65,17 @@ def render(
         flops=sum(manifest.costs.get(f"flops_{phase}") or 0 for phase in PHASES),
         file_bytes=len(contents.program.data),
         statuses={name: words for name, words in STATUSES.items() if name in contents.statuses},
-        parts=rows.parts(contents),
-        updates=rows.updates(contents),
+        parts=tables.parts(contents),
+        updates=tables.updates(contents),
         peaks=contents.peaks(),
-        resident=rows.resident(contents),
-        step=rows.step(contents),
+        resident=tables.resident(contents),
+        step=tables.step(contents),
         phases=PHASES,
-        costs=rows.costs(contents),
-        forms=rows.forms(contents),
-        signatures=rows.signatures(contents),
-        operators=rows.operators(contents),
-        state_tensors=rows.state_tensors(contents),
+        costs=tables.costs(contents),
+        forms=tables.forms(contents),
+        signatures=tables.signatures(contents),
+        operators=tables.operators(contents),
+        state_tensors=tables.state_tensors(contents),
         amount=partial(amount, unit=unit_of(manifest.target)),
         runs=runs,
         state=state,

@@ -29,8 +29,8 @@ from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
 from converter.tools.search.limit import TimeLimit
 from converter.tools.search.rate_schedule import RateSchedule
-from converter.tools.search.rows import count_rows, split
 from converter.tools.search.space import granted, read_space
+from converter.tools.search.splits import count_rows, split
 from converter.tools.search.subject import Evaluation, Subject
 from converter.tools.search.workers import Inline, Processes, Ray, Workers
 from converter.training.losses import Loss

@@ -14,8 +14,8 @@ from converter.driver.options import Options
 from converter.support.errors import NumericError, PocketuneError, UsageError
 from converter.tools.search.interleaving import REFERENCE, in_turns
 from converter.tools.search.rate_schedule import RateSchedule
-from converter.tools.search.rows import Split, take
 from converter.tools.search.space import Update
+from converter.tools.search.splits import Split, take
 
 #: A plan or a program.
 _Made = TypeVar("_Made")

@@ -33,7 +33,7 @@ def select(graph: Graph, rows: list[SchemeRow]) -> Graph:
         if row.fraction == 0:
             selected.constants[value] = parameter.value
         else:
-            partly[value] = _cut(selected, value, parameter, row)
+            partly[value] = _split(selected, value, parameter, row)
 
     def split(b: Rewriter, node: Node) -> Value | None:
         weight = node.inputs[1] if len(node.inputs) > 1 else None
@@ -44,7 +44,7 @@ def select(graph: Graph, rows: list[SchemeRow]) -> Graph:
     return rewrite(selected, split) if partly else eliminate_dead_code(selected)
 
 
-def _cut(graph: Graph, value: Value, parameter: Parameter, row: SchemeRow) -> tuple[Value, Value]:
+def _split(graph: Graph, value: Value, parameter: Parameter, row: SchemeRow) -> tuple[Value, Value]:
     """Adds the trained and the frozen part of a parameter to the graph."""
     users = [n for n in graph.nodes if value in n.inputs]
     if len(users) != 1 or not is_cut_by(users[0], value) or value in set(graph.results()):

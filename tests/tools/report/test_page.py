@@ -22,7 +22,7 @@ from converter.support.words import size
 from converter.tools.certify.signing import sign
 from converter.tools.report.contents import contents_of
 from converter.tools.report.overlay import overlays
-from converter.tools.report.rows import costs
+from converter.tools.report.tables import costs
 from jax_frontend import Model
 from tests.models.zoo import CASES
 from tests.tools.report.programs import program

@@ -15,7 +15,7 @@ from converter.tools.search import interleaving as turns
 from converter.tools.search.clock import fitted
 from converter.tools.search.interleaving import in_turns
 from converter.tools.search.rate_schedule import RateSchedule
-from converter.tools.search.rows import split
+from converter.tools.search.splits import split
 from converter.tools.search.subject import Evaluation, Subject
 from tests.cli.factories import wide
 from tests.tools.search.common import NAMED, fake, nanoseconds

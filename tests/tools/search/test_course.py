@@ -12,7 +12,7 @@ from converter.driver.options import Options
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.tools.search.rate_schedule import RateSchedule
-from converter.tools.search.rows import split
+from converter.tools.search.splits import split
 from converter.tools.search.subject import Evaluation, Subject, Trial
 from tests.cli.factories import good
 

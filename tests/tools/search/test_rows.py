@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from converter.support.errors import UsageError
-from converter.tools.search.rows import Episode, Split, split
+from converter.tools.search.splits import Episode, Split, split
 
 
 def _rows(episodes: tuple[Episode, ...]) -> list[np.ndarray]:

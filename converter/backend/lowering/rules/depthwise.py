@@ -33,7 +33,7 @@ def _depthwise(c: Lowering, op: ops.DepthwiseConv2D, x: Value, w: Value) -> Valu
     unmoved = w.shape == (1, 1, 1, x.shape[3]) and op.strides == (1, 1) and not any(map(any, op.padding))
     if unmoved and not c.is_constant(w):  # XNNPACK, the quicker one, takes constant filters only
         return c(tfl.Mul(), x, w)
-    axis, parts = _cut(w.shape[1:3])
+    axis, parts = _fewest_parts(w.shape[1:3])
     newest = c.target.is_cpu and c.target.is_newest  # older runtimes have kernels of several passes
     if parts == 1 or w.shape[3] != x.shape[3] or not newest or not c.is_constant(w):
         return _builtin(c, op, x, w)
@@ -52,7 +52,7 @@ def _builtin(c: Lowering, op: ops.DepthwiseConv2D, x: Value, w: Value) -> Value:
     return c(tfl.DepthwiseConv2D(op.strides, padding, op.dilation), x, w, zero_bias(c, w.shape[3]))
 
 
-def _cut(kernel: tuple[int, ...]) -> tuple[int, int]:
+def _fewest_parts(kernel: tuple[int, ...]) -> tuple[int, int]:
     """Along which axis of a filter (0: rows) it is in fewest parts that kernels hold, and how many; 1: none needed."""
     if prod(kernel) <= DEPTHWISE_TAPS:
         return 0, 1

@@ -107,7 +107,7 @@ def _in_blocks(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> list[Form]:
         total: Value | None = None
         for begin in range(0, depth, size):
             count = min(size, depth - begin)
-            operands = _cut(c, x, of_x, begin, count), _cut(c, w, of_w, begin, count)
+            operands = _part(c, x, of_x, begin, count), _part(c, w, of_w, begin, count)
             of_block = c(tfl.BatchMatmul(op.adj_x, op.adj_y), *operands)
             total = of_block if total is None else c(tfl.Add(), total, of_block)
         assert total is not None
@@ -116,7 +116,7 @@ def _in_blocks(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> list[Form]:
     return [Form("depth in blocks", blocks * matrices * each + moved, emit, beside)]
 
 
-def _cut(c: Lowering, x: Value, axis: int, begin: int, size: int) -> Value:
+def _part(c: Lowering, x: Value, axis: int, begin: int, size: int) -> Value:
     """So many places of an axis from one on."""
     from_, shape = [0] * len(x.shape), list(x.shape)
     from_[axis], shape[axis] = begin, size
@@ -186,7 +186,7 @@ def cast_matmul(c: Lowering, op: ops.CastMatMul, x: Value, w: Value, *scales: Va
         piece = w if stored is None or size >= rows else c.constant(stored[begin : begin + size], name=w.name)
         part = [c.constant(_known(c, of)[begin : begin + size], name=of.name) for of in scales]
         contracted = unpacked_in_blocks(c, piece, *part) if part else c(tfl.CastWeight(), piece)
-        of = x if op.adj_y or size >= rows else _cut(c, x, len(x.shape) - 1, begin, piece.shape[0])
+        of = x if op.adj_y or size >= rows else _part(c, x, len(x.shape) - 1, begin, piece.shape[0])
         parts.append(matmul(c, ops.MatMul(adj_y=op.adj_y), of, contracted))
     if len(parts) == 1:
         return parts[0]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from converter.frontends.tflite.folding import checked_size
-from converter.frontends.tflite.registry import Call, NotImportable, Result, Rules
+from converter.frontends.tflite.registry import Call, Result, Rules
 from converter.ir import Builder, Value, ops
 from converter.program.flatbuffer.schema import generated
+from converter.support.errors import NotImportable
 
 rule = Rules()
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from converter.frontends.tflite.registry import Call, NotImportable, Result, Rules
+from converter.frontends.tflite.registry import Call, Result, Rules
 from converter.frontends.tflite.rules.activations import fused
 from converter.ir import BOOL, FLOAT32, INT32, Builder, Graph, Op, Value, ops
+from converter.support.errors import NotImportable
 
 rule = Rules()
 

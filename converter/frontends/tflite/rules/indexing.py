@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from converter.frontends.tflite.folding import checked_size
-from converter.frontends.tflite.registry import Call, NotImportable, Result, Rules
+from converter.frontends.tflite.registry import Call, Result, Rules
 from converter.ir import FLOAT32, INT32, Value, ops
+from converter.support.errors import NotImportable
 
 rule = Rules()
 

@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 
 from converter.frontends.tflite.folding import checked_size
-from converter.frontends.tflite.registry import Call, NotImportable, OneRowOnly, Result, Rules
+from converter.frontends.tflite.registry import Call, OneRowOnly, Result, Rules
 from converter.ir import Value, ops
+from converter.support.errors import NotImportable
 
 rule = Rules()
 
@@ -89,13 +90,6 @@ def pack(call: Call, *values: Value) -> Result:
     return call.b(ops.Concat(axis), *wide) if len(wide) > 1 else wide[0]
 
 
-def _cut(call: Call, x: Value, axis: int, start: int, stop: int) -> Value:
-    starts = [0] * len(x.shape)
-    stops = list(x.shape)
-    starts[axis], stops[axis] = start, stop
-    return call.b(ops.Slice(tuple(starts), tuple(b - a for a, b in zip(starts, stops, strict=True))), x)
-
-
 @rule("UNPACK")
 def unpack(call: Call, x: Value) -> Result:
     """Each place of an axis."""
@@ -103,7 +97,7 @@ def unpack(call: Call, x: Value) -> Result:
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
     if x.shape[axis] != len(call.types):
         raise NotImportable(f"UNPACK of {x.shape[axis]} into {len(call.types)}")
-    return [call.b.reshape(_cut(call, x, axis, i, i + 1), shape) for i in range(x.shape[axis])]
+    return [call.b.reshape(call.b.part(x, i, i + 1, axis), shape) for i in range(x.shape[axis])]
 
 
 @rule("SPLIT")
@@ -113,7 +107,7 @@ def split(call: Call, axis: Value, x: Value) -> Result:
     if int(call.option("numSplits")) != parts or x.shape[along] % parts:
         raise NotImportable(f"SPLIT of {x.shape[along]} into {call.option('numSplits')} for {parts} results")
     size = x.shape[along] // parts
-    return [_cut(call, x, along, i * size, (i + 1) * size) for i in range(parts)]
+    return [call.b.part(x, i * size, (i + 1) * size, along) for i in range(parts)]
 
 
 @rule("SPLIT_V")
@@ -123,7 +117,7 @@ def split_v(call: Call, x: Value, sizes: Value, axis: Value) -> Result:
     given = [int(n) for n in call.known(sizes, "sizes").reshape(-1)]
     given = [x.shape[along] - sum(n for n in given if n >= 0) if n < 0 else n for n in given]
     ends = np.cumsum(given)
-    return [_cut(call, x, along, int(end) - n, int(end)) for end, n in zip(ends, given, strict=True)]
+    return [call.b.part(x, int(end) - n, int(end), along) for end, n in zip(ends, given, strict=True)]
 
 
 @rule("SLICE")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 
 from converter.backend.builtins.conv import Padding, explicit
-from converter.frontends.tflite.registry import Call, NotImportable, Result, Rules
+from converter.frontends.tflite.registry import Call, Result, Rules
 from converter.frontends.tflite.rules.activations import fused
 from converter.ir import Shape, Value, ops
+from converter.support.errors import NotImportable
 
 rule = Rules()
 

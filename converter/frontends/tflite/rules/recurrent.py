@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from converter.frontends.tflite.folding import CautiousBuilder
-from converter.frontends.tflite.registry import Call, NotImportable, Result, Rules, streams
+from converter.frontends.tflite.registry import Call, Result, Rules, streams
 from converter.frontends.tflite.rules.activations import KINDS, activated
 from converter.ir import Builder, Value, ops
+from converter.support.errors import NotImportable
 
 rule = Rules()
 

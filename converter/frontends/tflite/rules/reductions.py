@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from converter.frontends.tflite.registry import Call, NotImportable, Result, Rules
+from converter.frontends.tflite.registry import Call, Result, Rules
 from converter.ir import FLOAT32, Op, Value, ops
+from converter.support.errors import NotImportable
 
 rule = Rules()
 

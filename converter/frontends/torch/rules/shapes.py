@@ -84,7 +84,7 @@ def stack(call: Call, parts: Sequence[Any], axis: int = 0) -> Any:
     return jnp.stack(parts, axis)
 
 
-def _cut(x: Any, axis: int, begin: int, end: int, step: int = 1) -> Any:
+def _sliced(x: Any, axis: int, begin: int, end: int, step: int = 1) -> Any:
     axis %= x.ndim
     return lax.slice_in_dim(x, begin, max(begin, end), step, axis)
 
@@ -93,13 +93,13 @@ def _cut(x: Any, axis: int, begin: int, end: int, step: int = 1) -> Any:
 def slice_(call: Call, x: Any, axis: int = 0, begin: int | None = None, end: int | None = None, step: int = 1) -> Any:
     size = x.shape[axis]
     first, last, step = slice(begin, None if end is None or end > _OPEN_END else end, step).indices(size)
-    return _cut(x, axis, first, last, step)
+    return _sliced(x, axis, first, last, step)
 
 
 @rule("narrow")
 def narrow(call: Call, x: Any, axis: int, begin: int, length: int) -> Any:
     begin = begin % x.shape[axis] if begin < 0 else begin
-    return _cut(x, axis, begin, begin + length)
+    return _sliced(x, axis, begin, begin + length)
 
 
 @rule("select")
@@ -107,7 +107,7 @@ def select(call: Call, x: Any, axis: int, index: Any) -> Any:
     if not isinstance(index, int):
         return jnp.take(x, index, axis, mode="clip")
     index += x.shape[axis] if index < 0 else 0
-    return jnp.squeeze(_cut(x, axis, index, index + 1), axis)
+    return jnp.squeeze(_sliced(x, axis, index, index + 1), axis)
 
 
 @rule("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes")
@@ -115,7 +115,7 @@ def split(call: Call, x: Any, sizes: Any, axis: int = 0) -> Any:
     if isinstance(sizes, int):
         sizes = [sizes] * -(-x.shape[axis] // sizes)
     ends = [min(int(e), x.shape[axis]) for e in np.cumsum(sizes)]
-    return [_cut(x, axis, begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+    return [_sliced(x, axis, begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 @rule("chunk", "unsafe_chunk")
@@ -125,7 +125,7 @@ def chunk(call: Call, x: Any, count: int, axis: int = 0) -> Any:
 
 @rule("unbind")
 def unbind(call: Call, x: Any, axis: int = 0) -> Any:
-    return [jnp.squeeze(_cut(x, axis, i, i + 1), axis) for i in range(x.shape[axis])]
+    return [jnp.squeeze(_sliced(x, axis, i, i + 1), axis) for i in range(x.shape[axis])]
 
 
 @rule("select_scatter")
@@ -141,7 +141,11 @@ def slice_scatter(
     axis %= x.ndim
     first, last, step = slice(begin, None if end is None or end > _OPEN_END else end, step).indices(x.shape[axis])
     if step == 1:
-        parts = [_cut(x, axis, 0, first), part.astype(x.dtype), _cut(x, axis, max(first, last), x.shape[axis])]
+        parts = [
+            _sliced(x, axis, 0, first),
+            part.astype(x.dtype),
+            _sliced(x, axis, max(first, last), x.shape[axis]),
+        ]
         return jnp.concatenate([p for p in parts if p.shape[axis]], axis)
     places = (slice(None),) * axis + (np.arange(first, last, step),)
     return x.at[places].set(part)

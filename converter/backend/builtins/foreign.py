@@ -13,7 +13,7 @@ from converter.backend.builtins.quantized import as_real
 from converter.ir.graph import Graph
 from converter.ir.op import Cost
 from converter.ir.ops.stored import in_parts
-from converter.ir.rows import Rows
+from converter.ir.row_dependence import Rows
 from converter.ir.types import Shape, TensorType
 
 

@@ -36,6 +36,8 @@ CPUS = [name for name in tables() if target_of(name).keeps("variables")]
 _TOP = f"""\
 # Which programs train where, and how exactly
 
+*For whoever asks how exact a runtime or target is; 3 minutes.*
+
 Made by `.venv/bin/python -m scripts.fidelity --document docs/fidelity.md`, which trains each program for {STEPS} steps
 of {BATCH} rows in the stock interpreters, with XNNPACK and with their own kernels alone. A figure is the largest
 deviation from `jax.value_and_grad` and optax on the same rows: of the loss of any step, relative to it, and of any

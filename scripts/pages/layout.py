@@ -17,6 +17,8 @@ PAGE = ROOT / "docs/layout.md"
 
 HEAD = """# Layout
 
+*For contributors: which file holds what; to look things up.*
+
 What lies where, from the top down: a wing imports only what is below it, those of one row know nothing of each other,
 and nothing imports in a circle (`lint-imports`, contracts in `pyproject.toml`; imports for types only and inside of
 functions count). This page is made of the docstrings by `python -m scripts.pages.layout`; [How it

@@ -11,6 +11,8 @@ _HEADING = "## "
 _TOP = """\
 # Accuracy with real weights on real data
 
+*For whoever chooses a scheme by what it reached elsewhere; 5 minutes.*
+
 Made by `scripts/pretrained` and `.venv/bin/python scripts/bench/accuracy`, which trains the programs in the stock
 runtime on one thread. All schemes of a net start from the same weights, learn from the same samples as often, and
 have the same course of the learning rate: it rises for a tenth of the steps, then falls to 0 along a cosine. How high

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from converter.backend.targets.target import tables
-from converter.driver.options import SIGNATURES, declared
+from converter.driver.option_values import SIGNATURES
+from converter.driver.options import declared
 from converter.support.invocation import NAME
 from converter.training.losses import LOSSES
 from converter.training.schemes.named import examples

@@ -179,7 +179,7 @@ def _compiled(
             source=source,
             request=request,
             loss=taken.loss,
-            optimizer=taken.rule.optimizer,
+            optimizer=_held(taken.rule.optimizer, request.options.proximal),
             other_rows={rows: imported(rows).graph for rows in request.rows_to_infer} | exported,
             generating=_generating(source, request, needs_weights),
             several_rows=several_rows,
@@ -190,6 +190,15 @@ def _compiled(
         ),
     )
     return with_shorter(_without_exported(done, exported), shorter), taken
+
+
+def _held(optimizer: Any, proximal: float | None) -> Any:
+    """Return the optimizer, with FedProx's term in front of it where it is asked for."""
+    if proximal is None:
+        return optimizer
+    from converter.training.optim.proximal import near_anchor
+
+    return near_anchor(optimizer, float(proximal))
 
 
 def _of_several_rows(imported: Import, request: Request, source: Source) -> tuple[dict[int, Graph], str]:

@@ -1,12 +1,16 @@
-"""Numbers that options may have, checked before anything else is known."""
+"""Values that options may have, checked before anything else is known."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import frexp, isfinite
 from typing import Any
 
-from converter.support.errors import UsageError
+from converter.program.manifest import rows_to_infer
+from converter.support.errors import UsageError, nearest
 
+#: What a program may offer, and `infer_<rows>`.
+SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 #: Of `loss_scale`; it and its inverse are the smallest and largest.
 LEAST_SCALE = 2.0**-24
 #: The largest weight of a penalty: behind it nothing of a float32 loss would be left.
@@ -33,6 +37,36 @@ def check_keep_base(weight: Any) -> None:
             f"example 0.1; it is {weight!r}",
             page="arguments",
         )
+
+
+def check_proximal(mu: Any) -> None:
+    """Raise UsageError where it is no weight of FedProx's term, from 0 on, and not None."""
+    if mu is not None and (not _is_number(mu) or not 0 <= mu <= LARGEST_WEIGHT):
+        raise UsageError(
+            f"proximal is FedProx's mu, a number from 0 to {LARGEST_WEIGHT:g}, for example 0.01; it is {mu!r}",
+            page="arguments",
+        )
+
+
+def check_signatures(names: Collection[str]) -> None:
+    """Raise UsageError where one is not known, or none trains."""
+    for name in names:
+        if name not in SIGNATURES and not rows_to_infer(name):
+            raise UsageError(
+                f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
+                "infer_1 or any other number of rows.",
+                page="arguments",
+            )
+    if "train" not in names:
+        raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
+
+
+def check_names(option: str, given: Any) -> None:
+    """Raise UsageError where they are no names: of `labels` or `outputs`, None where nothing is given."""
+    listed = isinstance(given, Collection) and not isinstance(given, str)
+    if given is not None and not (listed and all(isinstance(name, str) for name in given)):
+        of = {"labels": "the classes", "outputs": "the model's outputs"}[option]
+        raise UsageError(f"{option} are names of {of}, a list of strings, not {given!r}", page="arguments")
 
 
 def _is_number(value: Any) -> bool:

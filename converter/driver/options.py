@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from converter.backend.targets import Target
-from converter.driver.option_values import check_keep_base, check_loss_scale
-from converter.program.manifest import rows_to_infer
-from converter.support.errors import UsageError, nearest
+from converter.driver.option_values import (
+    check_keep_base,
+    check_loss_scale,
+    check_names,
+    check_proximal,
+    check_signatures,
+)
+from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme
-
-#: What a program may offer, and `infer_<rows>`.
-SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 
 #: How many numbers of a row share a scale, by what `frozen` calls it; None: all of them.
 INT4_BLOCKS = {"int4": None, "int4-dynamic": None, "int4-blockwise": 32}
@@ -117,6 +119,9 @@ class Options:
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
         keep_base: weight of a penalty that keeps the model near the one that is built: `train` minimizes, and returns,
             the loss + this times KL(base || model) of their probabilities, where the loss counts; `evaluate` has none.
+        proximal: FedProx's term in the step, proximal / 2 times the squared distance of the trained weights from where
+            a federated round began (from the build outside of rounds), kept beside them as slots; the server may set
+            another mu in each round. It is not in the loss that a step returns. None: no term.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
         classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or behind `cut`.
@@ -252,6 +257,12 @@ class Options:
         shown="0: none",
         in_manifest=True,
     )
+    proximal: float | None = _option(
+        None,
+        "Mu of FedProx's term, which holds weights near those that a federated round began with: for example 0.01.",
+        entry=float,
+        shown="no such term",
+    )
     inputs: Sequence[Any] | None = _option(None)
     classes: int | None = _option(
         None, "Of a .tflite file: a fresh last layer of so many classes.", entry=int, shown="the file's own"
@@ -278,7 +289,7 @@ class Options:
             known, value = one.metadata["choices"], getattr(self, one.name)
             if known and value not in known and (value is not None or one.default is not None):
                 raise UsageError(f"unknown {one.name} {value!r}: it is {' or '.join(known)}", page="arguments")
-        self._check_signatures()
+        check_signatures(self.signatures)
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError(
                 "calibration is for frozen layers in int8, int4 or float16: add frozen='int8' (--frozen int8), or "
@@ -288,9 +299,10 @@ class Options:
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
             raise UsageError(f"name must be a text, not {self.name!r}", page="arguments")
         for name in ("labels", "outputs"):
-            self._check_names(name)
+            check_names(name, getattr(self, name))
         check_loss_scale(self.loss_scale)
         check_keep_base(self.keep_base)
+        check_proximal(self.proximal)
 
     def asked(self) -> dict[str, Any]:
         """Return by name what is not left to the default."""
@@ -320,24 +332,6 @@ class Options:
             "loss_scale": float(self.loss_scale),
             "keep_base": float(self.keep_base),
         }
-
-    def _check_signatures(self) -> None:
-        for name in self.signatures:
-            if name not in SIGNATURES and not rows_to_infer(name):
-                raise UsageError(
-                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
-                    "infer_1 or any other number of rows.",
-                    page="arguments",
-                )
-        if "train" not in self.signatures:
-            raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
-
-    def _check_names(self, option: str) -> None:
-        given: Any = getattr(self, option)
-        listed = isinstance(given, Collection) and not isinstance(given, str)
-        if given is not None and not (listed and all(isinstance(name, str) for name in given)):
-            of = {"labels": "the classes", "outputs": "the model's outputs"}[option]
-            raise UsageError(f"{option} are names of {of}, a list of strings, not {given!r}", page="arguments")
 
 
 P = ParamSpec("P")

@@ -18,6 +18,8 @@ from converter.program.manifest import LOSS_OF_STEP, Manifest, StateTensor
 from converter.support.errors import UsageError, nearest
 from converter.support.words import counted
 
+#: Slots of FedProx's term (`converter.training.optim.proximal`), which a round sets.
+_MU, _ANCHOR = "/proximal_mu", "/proximal_anchor/"
 #: Where the owner sets no bound: so many times the norm of what was built, and as much for each number (see `check`).
 _NORMS, _EACH = 10.0, 10.0
 
@@ -73,7 +75,7 @@ class Exchange:
     Attributes:
         identity: what the programs of all clients have in common, see `identity_of`.
         trained: the trained tensors and statistics, by the model's names.
-        slots: those of the optimizer, which stay at home unless the server sends them.
+        slots: those of the optimizer, which stay at home unless the server sends them; FedProx's are none of them.
         norm: the largest L2 norm of all trained arrays together that is taken.
     """
 
@@ -93,7 +95,11 @@ class Exchange:
         self.identity = identity_of(manifest)
         kept = [t for t in manifest.state_tensors if t.dtype == "float32" and t.tensor != LOSS_OF_STEP]
         self.trained = {t.name: Travelling.of(t) for t in kept if not t.slot}
-        self.slots = {t.name: Travelling.of(t) for t in kept if t.slot}
+        self.slots = {t.name: Travelling.of(t) for t in kept if t.slot and _MU not in t.name and _ANCHOR not in t.name}
+        self._mu = next((t.tensor for t in kept if t.slot and t.name.endswith(_MU)), None)
+        self._anchors = {
+            self.trained[t.name.partition(_ANCHOR)[2]].tensor: t.tensor for t in kept if t.slot and _ANCHOR in t.name
+        }
         built = [program.initial(t) for t in kept if not t.slot]
         numbers = sum(array.size for array in built)
         self.norm = _NORMS * _norm(built) + _EACH * sqrt(numbers) if norm is None else norm
@@ -130,6 +136,22 @@ class Exchange:
                 f"the arrays of the server have a norm of {size:.3g}, and {self.norm:.3g} is allowed here"
             )
         return {one.tensor: one.taken(rounded[name]) for name, one in expected.items()}
+
+    @property
+    def has_proximal(self) -> bool:
+        """Whether the program was built with FedProx's term."""
+        return self._mu is not None
+
+    def begun(self, taken: Mapping[str, np.ndarray], mu: float | None = None) -> dict[str, np.ndarray]:
+        """Return what a round begins with: the tensors of the server, and what FedProx's term is held by.
+
+        Args:
+            taken: by the program's tensors, as `taken` gives them.
+            mu: of the term; None: that of the program.
+        """
+        anchors = {anchor: taken[tensor] for tensor, anchor in self._anchors.items()}
+        own = {} if mu is None or self._mu is None else {self._mu: np.array([mu], np.float32)}
+        return {**taken, **anchors, **own}
 
     def asks_slots(self, arrays: Iterable[str]) -> bool:
         """Return whether what a server sent has the optimizer's slots, which it then gets back."""

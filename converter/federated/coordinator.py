@@ -123,7 +123,7 @@ class Coordinator:
         from flwr.app import MetricRecord
 
         taken = self.exchange.taken(unpacked(arrays))
-        self._session.set_state(self._session.state() | taken)
+        self._session.set_state(self._session.state() | self.exchange.begun(taken))
         found = {} if self._held_out is None else self._session.evaluate(*arguments(self._held_out))
         if number != self._last:  # else it is what an earlier run ended with
             self._session.save(self._state)

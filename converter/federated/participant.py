@@ -66,7 +66,7 @@ class Participant:
         """
         with self._lock:
             plan, kept = self._plan(config), self._kept(slots)
-            self._put(self.exchange.taken(arrays), kept)
+            self._put(self.exchange.begun(self.exchange.taken(arrays), plan.proximal_mu), kept)
             begun, losses = time.monotonic(), _Losses(plan.steps)
             x, y, weight = arguments(data)
             done = (plan.round - 1) * plan.epochs
@@ -131,8 +131,11 @@ class Participant:
                 "the same build of the same model (config['program'] = pocketune.federated.identity(PROGRAM))"
             )
         plan = Plan.of(config, self.bounds)
-        if plan.proximal_mu:
-            raise RefusedRound("the server asks for FedProx's term, and this program was built without it")
+        if plan.proximal_mu and not self.exchange.has_proximal:
+            raise RefusedRound(
+                "the server asks for FedProx's term (proximal-mu), and this program was built without it: build(..., "
+                "proximal=0.01)"
+            )
         return plan
 
     def _kept(self, slots: Arrays) -> dict[str, np.ndarray]:

@@ -50,7 +50,7 @@ class Plan:
         steps: after so many it ends, wherever it is; None: after the epochs.
         learning_rate: None: that of the program.
         seed: of the order of rows.
-        proximal_mu: of the term that holds the weights at those of the server.
+        proximal_mu: of the term that holds the weights near those of the server; None: that of the program.
         round: of the run, from 1; epochs are numbered through, so that the order differs by round.
     """
 
@@ -58,7 +58,7 @@ class Plan:
     steps: int | None = None
     learning_rate: float | None = None
     seed: int = 0
-    proximal_mu: float = 0.0
+    proximal_mu: float | None = None
     round: int = 1
 
     @staticmethod

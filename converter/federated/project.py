@@ -65,6 +65,11 @@ class Project:
                 page="federated",
             )
         exchange = Exchange(read_program(self.program))
+        if self.strategy == "fedprox" and not exchange.has_proximal:
+            raise UsageError(
+                f"{self.program} was built without FedProx's term: build it with proximal=0.01 (--proximal 0.01)",
+                page="federated",
+            )
         for needed in (self.held_out, self.clients):
             if needed is not None and not needed.exists():
                 raise UsageError(f"no such file or folder: {needed}", page="federated")

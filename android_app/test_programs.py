@@ -19,6 +19,8 @@ OUT/docs-language.tflite is the language model of docs/web.md.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
+OUT/classes.tflite has room for two classes more than those of `mlp`; OUT/classes.output is what it infers of the first
+rows of `mlp` and of what is as far on the other side of 0, of which a class was made; OUT/classes.state has its name.
 OUT/camera-<type>.tflite are of files that are fed integers, of which the convolution stays; in OUT/camera-deeper.tflite
 all trains.
 OUT/blocks-<weights>.tflite are of a small language model that reads the pictures of `mlp` as rows of words and gives
@@ -52,6 +54,7 @@ from jax_frontend import Model
 
 # Beside this file, which is run as a script.
 from camera_file import camera_file  # isort: skip
+from class_programs import write_classes  # isort: skip
 from interchange_programs import write_interchange  # isort: skip
 from language_programs import write_generation, write_lengths  # isort: skip
 from models import CLASSES, cnn, decoder, mixing, model  # isort: skip
@@ -288,6 +291,7 @@ if __name__ == "__main__":
         write_noisy(folder)
         write_wide(folder)
         write_chosen(folder)
+        write_classes(folder, BATCH)
         write_interchange(folder)
         write_camera(folder)
         write_blocks(folder)

@@ -103,6 +103,8 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> BuildJob:
             flags[listed] = tuple(flags[listed].split(","))
     if flags.get("length") is not None:
         flags["length"] = _lengths(flags["length"])
+    if (said := flags.get("classes")) is not None and said.isdecimal():
+        flags["classes"] = int(said)
     for entry, code in base.references().items():
         if flags.get(entry) is None and not trust:
             raise UsageError(

@@ -237,6 +237,7 @@ def _manifest(
         },
         "poles": list(done.poles),
         "choices": [entries.chosen_channels(a, tensors) for a in done.adapters if a.a.kind == "choice"],
+        "head": entries.class_head(done.head, tensors),
         **request.options.in_manifest(),
     }
 

@@ -13,12 +13,14 @@ from converter.driver.assemble import assemble
 from converter.driver.budget import check_room, fit
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
+from converter.driver.features.class_head import with_room
 from converter.driver.features.lengths import of_shorter, with_shorter
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
 from converter.driver.losses import without_idle_outputs
 from converter.driver.models import open_model, with_own_augmentation
-from converter.driver.options import Options, takes_options
+from converter.driver.option_keywords import takes_options
+from converter.driver.options import Options
 from converter.driver.pipeline import PIPELINE
 from converter.driver.plain.operands import ENOUGH_ROWS
 from converter.driver.program import Plan, Program
@@ -31,6 +33,7 @@ from converter.driver.requests import (
     check_weights,
     with_own_words,
 )
+from converter.frontends.class_room import room_of
 from converter.frontends.source import Source
 from converter.frontends.table import reader_of
 from converter.ir import Graph
@@ -104,7 +107,8 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     request = Request.of(with_own_augmentation(opened, options))
     require("compiler", "compiling a model")
     check_preprocess(options.preprocess, request.target)
-    imported = cache(lambda rows: preprocessed(opened.source(rows), options.preprocess))
+    room = room_of(options.classes)
+    imported = cache(lambda rows: with_room(preprocessed(opened.source(rows), options.preprocess), room))
     if options.memory_budget is None:
         return _plan(imported, request, needs_weights)
     budget, batch = parse_bytes(options.memory_budget), request.batch
@@ -287,7 +291,7 @@ def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[S
     source = _as_its_library_trains(source, options.optimizer)
     taken = taken_over(source, options.loss, options.optimizer)
     source = without_idle_outputs(source, taken.loss)
-    check_labels(options.labels, source)
+    check_labels(options, source)
     return source, taken
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from converter.driver.build import plan
 from converter.driver.models import open_model, with_own_augmentation
-from converter.driver.options import Options, options_of
+from converter.driver.option_keywords import options_of
+from converter.driver.options import Options
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme

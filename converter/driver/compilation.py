@@ -14,6 +14,7 @@ from converter.frontends.source import FileExport, Source
 from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.module import Module
+from converter.program.manifest import ClassHead
 from converter.support.notes import Note
 from converter.training.losses import JointLoss, Loss
 from converter.training.optim import OptimizerProgram
@@ -94,6 +95,7 @@ class Compilation:
         suffix: the model behind that prefix.
         inference: `suffix` without what is random in training.
         scored: `inference` with its loss.
+        head: the last layer, where the runtime may set it without a gradient.
         quantization: what became int8, int4 or float16.
         notes: what the user is to know.
     """
@@ -133,6 +135,7 @@ class Compilation:
     suffix: Graph = NOT_YET
     inference: Graph = NOT_YET
     scored: Graph = NOT_YET
+    head: ClassHead | None = None
     quantization: QuantizationReport | None = None
     notes: Sequence[Note] = ()
 

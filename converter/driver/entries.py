@@ -12,7 +12,7 @@ import numpy as np
 from converter.ir import Graph, Parameter, Value
 from converter.ir.described import is_uniform
 from converter.program.adapters import LowRank
-from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET
+from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET, ClassHead
 from converter.program.merge import Merge, MergedWeight
 from converter.training.schemes import Adapter, Plain, SchemeRow
 from converter.training.watch import FINITE
@@ -110,6 +110,13 @@ def chosen_channels(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, A
         "indices": tensors[adapter.a.name],
         "change": adapter.b.name,
     }
+
+
+def class_head(head: ClassHead | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the last layer that the runtime may set: the tensor of the names as the file calls it."""
+    if head is None:
+        return None
+    return asdict(head) | {"names": None if head.names is None else tensors[head.names]}
 
 
 def table_row(row: SchemeRow) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from converter.driver.options import Options
 from converter.frontends import table
+from converter.frontends.class_room import room_of
 from converter.frontends.protocol import OWN_OPTIONS, FrontEnd
 from converter.frontends.source import Source
 from converter.support.errors import UsageError
@@ -55,6 +56,8 @@ def open_model(model: Any, options: Options) -> Opened:
         return Opened(model, None)
     front_end = table.front_end_of(model)
     asked = {name: value for name in OWN_OPTIONS if (value := getattr(options, name)) is not None}
+    if room_of(options.classes) is not None:  # of whatever model: it is made when that is imported
+        del asked["classes"]
     _check_known(model, front_end, asked)
     if options.inputs is not None:
         model = front_end.with_inputs(model, options.inputs)

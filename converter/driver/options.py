@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from converter.backend.targets import Target
 from converter.driver.option_values import (
@@ -124,7 +122,11 @@ class Options:
             another mu in each round. It is not in the loss that a step returns. None: no term.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
-        classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or behind `cut`.
+        classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or behind `cut`. Of any
+            model "10+20": its own ten, and room for up to twenty that `session.add_class` adds at run time; those that
+            there are not yet have no share in softmax, loss and metrics.
+        head: `class_means`: `session.set_class_means` sets the last layer, without a gradient, to that which finds the
+            class with the nearest mean. Needs an `update` that trains that layer alone; adds the signature `features`.
         cut: of a `.tflite` file: the name of a tensor or layer; what stands behind it is left out.
         outputs: of a `.tflite` file or a PyTorch model: names of the outputs that are kept; None: all.
         length: of a language model: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
@@ -264,8 +266,19 @@ class Options:
         shown="no such term",
     )
     inputs: Sequence[Any] | None = _option(None)
-    classes: int | None = _option(
-        None, "Of a .tflite file: a fresh last layer of so many classes.", entry=int, shown="the file's own"
+    classes: int | str | None = _option(
+        None,
+        "Of a .tflite file: a fresh last layer of so many classes. Of any model, 10+20: its own ten, and room for up "
+        "to twenty that are added at run time.",
+        entry=int | str,
+        shown="the model's own",
+    )
+    head: str | None = _option(
+        None,
+        "class_means: a session sets the last layer to the means of samples, without a gradient.",
+        entry=str,
+        choices=("class_means",),
+        shown="trained by steps alone",
     )
     cut: str | None = _option(
         None,
@@ -289,6 +302,8 @@ class Options:
             known, value = one.metadata["choices"], getattr(self, one.name)
             if known and value not in known and (value is not None or one.default is not None):
                 raise UsageError(f"unknown {one.name} {value!r}: it is {' or '.join(known)}", page="arguments")
+        if self.head == "class_means" and "features" not in self.signatures:
+            object.__setattr__(self, "signatures", (*self.signatures, "features"))
         check_signatures(self.signatures)
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError(
@@ -332,58 +347,6 @@ class Options:
             "loss_scale": float(self.loss_scale),
             "keep_base": float(self.keep_base),
         }
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def takes_options(
-    options: Callable[P, Options],
-) -> Callable[[Callable[[Any, Options], R], str], Callable[Concatenate[Any, P], R]]:
-    """Return what makes of a function of a model and `Options` one with a keyword for each option, and of that name.
-
-    Its docstring lists them, and types are those of the fields.
-    """
-
-    def decorate(function: Callable[[Any, Options], R], name: str) -> Callable[Concatenate[Any, P], R]:
-        signature, taken = inspect.signature(function), inspect.signature(options)
-        model, *_ = signature.parameters.values()
-        both = signature.replace(parameters=[model, *taken.parameters.values()])
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> R:
-            try:
-                given = both.bind(*args, **kwargs).arguments
-            except TypeError as error:  # as Python says it of any function
-                said = str(error) if str(error).startswith(("got", "missing")) else f"got {error}"
-                raise TypeError(f"{name}() {said}") from None
-            return function(given.pop(model.name), Options(**given))
-
-        listed = (Options.__doc__ or "").partition("    Attributes:\n")[2].partition("    Raises:")[0].rstrip()
-        before, returns, after = (function.__doc__ or "").partition("\n\n    Returns:")
-        before = before.partition("\n        options:")[0]
-        call.__doc__ = f"{before}\n{listed}{returns}{after}"
-        call.__name__ = call.__qualname__ = name
-        own = {of: kind for of, kind in function.__annotations__.items() if of in (model.name, "return")}
-        call.__annotations__ = own | inspect.get_annotations(Options, eval_str=True)
-        call.__dict__["__signature__"] = both
-        return call
-
-    return decorate
-
-
-def options_of(function: str, keywords: Mapping[str, Any], *without: str) -> Options:
-    """Return the options that a function was given by keyword, but for those that it has no use for.
-
-    Raises:
-        TypeError: it takes no such keyword, as Python says it.
-        UsageError: as `Options`.
-    """
-    for name in keywords:
-        if name not in declared() or name in without:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-    return Options(**keywords)
 
 
 def declared() -> dict[str, Field[Any]]:

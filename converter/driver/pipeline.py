@@ -10,6 +10,7 @@ from converter.driver.features import (
     adapters,
     augmentation,
     batch_norm,
+    class_head,
     dora,
     dropout,
     frozen_float16,
@@ -102,6 +103,7 @@ PIPELINE = in_order_of_need(
     Pass("find-mixing", loss.find_mixing, "before graphs of a wrong step are built", ("goal",)),
     Pass("make-plain", adapters.make_plain, "it freezes what the rule stores", ("selected",)),
     Pass("quantize-frozen", frozen_int8.quantize_frozen, "samples are scored by the loss", ("goal",), ("suffix",)),
+    Pass("find-class-head", class_head.find, "of what is behind the features", ("suffix",)),
     Pass("leave-out-draws", dropout.for_inference, "all but the step infer", ("suffix",), ("inference",)),
     Pass("score", signatures.score, "figures are those of inference", ("inference", "goal"), ("scored",)),
     Pass("build-step", signatures.build_step, "the step is the first signature", ("suffix", "goal"), ("signatures",)),
@@ -123,5 +125,6 @@ PIPELINE = in_order_of_need(
     Pass("schedule-plain", adapters.order_plain, "it was lowered with the prefix", ("builtins",)),
     Pass("schedule", schedule, "nothing moves an operator any more", ("builtins",), ("scheduled",)),
     Pass("store-float16", frozen_float16.store, "schedules take constants as they are", ("scheduled",)),
+    Pass("name-classes", class_head.name_classes, "no signature but those of the state knows names", ("scheduled",)),
     Pass("say", say, "of all that was done", ("scheduled",)),
 )

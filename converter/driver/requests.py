@@ -10,6 +10,7 @@ from typing import Any, Literal
 from converter.backend.targets import Target
 from converter.backend.targets import target as find_target
 from converter.driver.options import Options
+from converter.frontends.class_room import Room, room_of
 from converter.frontends.source import Source
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
@@ -104,6 +105,12 @@ class Request:
             self._check_rows_to_infer()
         if self.options.augment is not None:
             self._check_augment()
+        if self.state != "variables" and room_of(self.options.classes) is not None:
+            raise UsageError(
+                f"classes={self.options.classes!r}: names of later classes are kept in variables: build for a CPU "
+                "(--target litert-2), with state='variables'",
+                page="arguments",
+            )
         if self.options.loss_scale != 1 and self.state != "split":
             raise UsageError(
                 "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
@@ -264,24 +271,26 @@ def check_sizes(source: Source, rows: int) -> None:
 
 def with_own_words(request: Request, source: Source) -> Request:
     """Return the request with the labels and the preprocessing that the model itself names, where none were given."""
-    options = request.options
-    words = source.words
-    if options.labels is None and words.labels is not None and len(words.labels) in _classes(source):
+    options, words = request.options, source.words
+    classes = _classes(source, room_of(options.classes))
+    if options.labels is None and words.labels is not None and len(words.labels) in classes:
         options = replace(options, labels=words.labels)
     if options.preprocessing is None and words.preprocessing is not None:
         options = replace(options, preprocessing=words.preprocessing)
     return replace(request, options=options)
 
 
-def _classes(source: Source) -> list[int]:
-    """Return how many classes each output may tell apart; a single number tells two."""
+def _classes(source: Source, room: Room | None) -> list[int]:
+    """Return how many classes each output may tell apart; a single number tells two. Of a model with room its own."""
+    if room is not None:
+        return [room.own]
     sizes = {value.shape[-1] if len(value.shape) > 1 else 1 for value in source.graph.outputs.values()}
     return sorted(2 if size == 1 else size for size in sizes)
 
 
-def check_labels(labels: Sequence[str] | None, source: Source) -> None:
+def check_labels(options: Options, source: Source) -> None:
     """Raises UsageError where no output has as many classes as there are names."""
-    classes = _classes(source)
+    labels, classes = options.labels, _classes(source, room_of(options.classes))
     if labels is not None and len(labels) not in classes:
         raise UsageError(
             f"labels names {len(labels)} classes, and the model has {' or '.join(map(str, classes))}: "

@@ -112,6 +112,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
         calibration=np.random.default_rng(0).random((16, 8, 8, 3), np.float32),
         signatures=("train", "features", "infer"),
     ),
+    "later-classes": _build(
+        update="head", head="class_means", classes="3+3", optimizer="adam", signatures=("train", "infer")
+    ),
     "rate-in-the-program": _build(optimizer=optax.sgd(optax.linear_schedule(0.1, 0.0, 9))),
     "two-losses": _build(_model(_two), **_JOINT),
     "no-target": _build(_model(_three, inputs=3), loss="triplet"),

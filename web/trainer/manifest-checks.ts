@@ -1,6 +1,7 @@
 import { DamagedProgramError, NewerProgramError } from "./errors.ts";
 import { atLength, ofTokens, tokensOf } from "./lengths.ts";
 import { Manifest, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
+import { checkHead } from "./manifest-head.ts";
 import { FORMAT, MAX_BYTES } from "./manifest-limits.ts";
 import {
   type Certificate,
@@ -73,6 +74,7 @@ class ManifestChecks {
     this.split();
     this.gradients();
     this.choices();
+    checkHead(fields, this.state, fail);
     for (const [i, parameter] of fields.parameters.entries()) this.parameter(`parameters[${i}]`, parameter);
     for (const [i, certificate] of fields.certificates.entries()) checkCertificate(`certificates[${i}]`, certificate);
   }

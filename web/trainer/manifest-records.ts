@@ -177,6 +177,34 @@ export const chosenChannels = record(
 );
 
 /**
+ * The dense layer that tells classes apart, where the runtime may set it without a gradient: classes are nearest to
+ * the means of samples, and some may come later.
+ */
+export type ClassHead = Decoded<typeof classHead>;
+export const classHead = filled(record(
+  {
+    // the parameter, of two axes.
+    kernel: string,
+    // the parameter [classes].
+    bias: string,
+    // of the kernel, along which the classes lie.
+    axis: within(int32, { least: 0, most: 1 }),
+    // classes of the model itself, the first ones.
+    own: within(int32, { least: 0 }),
+  }, {
+    // the state tensor int32 [classes, 16] that says what each is called: the bytes of its name in UTF-8, and these,
+    // four a number, the lowest first; 0 bytes of one that there is not. Null: there is no room for others.
+    names: nullable(string),
+    // whether what `features` gives is what the layer reads.
+    takes_features: bool,
+    // of features in integers: what they stand for is (feature - zero_point) times it.
+    scale: number,
+    // the integer that stands for 0.
+    zero_point: int32,
+  },
+), { names: null, takes_features: false, scale: 1.0, zero_point: 0 });
+
+/**
  * One line of the resolved update scheme: how much of a weight trains.
  */
 export type UpdateRow = Decoded<typeof updateRow>;
@@ -389,8 +417,10 @@ export const manifest = filled(record(
     // the runtime keeps the state, the signatures that update it then give `finite`: 0, or NaN where something that
     // they wrote is not finite.
     poles: counted(list(string), { most: 8 }),
+    // the last layer, where the runtime may set it; null where not.
+    head: nullable(classHead),
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),
   },
-), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, certificates: [], target_labels: new Map(), poles: [], identity: null });
+), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
 

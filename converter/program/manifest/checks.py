@@ -62,6 +62,7 @@ class _Checker:
         self.split()
         self.gradients()
         self.choices()
+        self.head()
         for i, parameter in enumerate(m.parameters):
             self.parameter(f"parameters[{i}]", parameter)
         for i, certificate in enumerate(m.certificates):
@@ -252,6 +253,25 @@ class _Checker:
             weighed = {(FISHER + c.weight, (c.channels,), "float32") for c in m.choices}
             if _facts(m.signatures["fisher"].giving("fisher")) != weighed:
                 fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+
+    def head(self) -> None:
+        """Check that its kernel and bias are of the same classes, and names and features of a size with them."""
+        head = self.manifest.head
+        if head is None:
+            return
+        shapes = {p.name: p.shape for p in self.manifest.parameters}
+        kernel, bias = shapes.get(head.kernel, ()), shapes.get(head.bias, ())
+        if len(kernel) != 2 or bias != (kernel[head.axis],) or head.own > bias[0]:
+            fail(f"head: {head.kernel!r} and {head.bias!r} are no kernel and bias of {head.own} classes or more")
+        stored = self.state.get(head.names or "")
+        if head.names is not None and (stored is None or (stored.shape, stored.dtype) != ((bias[0], 16), "int32")):
+            fail(f"head.names: {head.names!r} is no int32[{bias[0]}, 16] in state_tensors")
+        if head.takes_features:
+            given = (
+                self.manifest.signatures["features"].giving("output") if "features" in self.manifest.signatures else ()
+            )
+            if [prod(spec.shape[1:]) for spec in given] != [kernel[1 - head.axis]]:
+                fail(f"head: features gives no {kernel[1 - head.axis]} numbers a row, which {head.kernel!r} takes")
 
     def parameter(self, where: str, parameter: ParameterSpec) -> None:
         for piece in parameter.pieces:

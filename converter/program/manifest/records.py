@@ -184,6 +184,32 @@ class ChosenChannels:
 
 
 @dataclass(frozen=True)
+class ClassHead:
+    """The dense layer that tells classes apart, where the runtime may set it without a gradient.
+
+    Attributes:
+        kernel: the parameter, of two axes.
+        bias: the parameter [classes].
+        axis: of the kernel, along which the classes lie.
+        own: classes of the model itself, the first ones.
+        names: the state tensor int32 [classes, 16] that says what each is called: the bytes of its name in UTF-8, and
+            these, four a number, the lowest first; 0 bytes of one that there is not. None: there is no room for others.
+        takes_features: whether what `features` gives is what the layer reads.
+        scale: of features in integers: what they stand for is (feature - zero_point) times it.
+        zero_point: the integer that stands for 0.
+    """
+
+    kernel: str
+    bias: str
+    axis: int
+    own: int
+    names: str | None = None
+    takes_features: bool = False
+    scale: float = 1.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True)
 class UpdateRow:
     """One line of the resolved update scheme."""
 
@@ -243,6 +269,7 @@ class Manifest:
         poles: operations of the step whose value or slope may be infinite though all that they take is finite, in
             words. Where the runtime keeps the state, the signatures that update it then give `finite`: 0, or NaN where
             something that they wrote is not finite.
+        head: the last layer, where the runtime may set it without a gradient; None where not.
         identity: what a saved state belongs to; None where an older Pocketune built the program.
     """
 
@@ -272,6 +299,7 @@ class Manifest:
     certificates: tuple[Certificate, ...] = ()
     target_labels: dict[str, TargetLabels] = field(default_factory=dict)
     poles: tuple[str, ...] = ()
+    head: ClassHead | None = None
     identity: Identity | None = None
 
     def to_json(self) -> dict[str, Any]:

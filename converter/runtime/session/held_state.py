@@ -117,7 +117,7 @@ class HeldState:
             whole = dict(self._states.built) | tensors  # what is in memory may not be finite
             check_tensors(self.manifest, whole, os.fspath(path))
             running.take(whole)
-            self._rate_watch.forget()
+            self._changed()
             if restored.differences:
                 self._adopted.add(restored.program)
             return restored
@@ -126,7 +126,7 @@ class HeldState:
         """Back to the state that was built."""
         with self._lock:
             self._open().reset()
-            self._rate_watch.forget()
+            self._changed()
 
     def close(self) -> None:
         """Gives the interpreter's memory back. What was not saved is gone; closing twice is fine."""
@@ -147,4 +147,8 @@ class HeldState:
     def _back(self, tensors: dict[str, np.ndarray]) -> None:
         """To a state of this training."""
         self._open().memory.write(tensors)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Is told that the state is another than the last step left."""
         self._rate_watch.forget()

@@ -27,13 +27,13 @@ from converter.runtime.session.feeding import (
     examples_for,
     feed_of,
 )
-from converter.runtime.session.held_state import HeldState
+from converter.runtime.session.known_classes import KnownClasses
 from converter.runtime.session.loop import Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.session.rates import Rate, rate_of_steps
 from converter.support.errors import UsageError
 
 
-class TrainingSession(HeldState):
+class TrainingSession(KnownClasses):
     """Trains and uses a program of `pocketune.build` in the stock interpreter.
 
         with TrainingSession("model.tflite") as session:
@@ -291,7 +291,7 @@ class TrainingSession(HeldState):
         """
         with self._lock:
             choose(self._open(), self._program, self._examples("fisher", x, y, weight), reset)
-            self._rate_watch.forget()
+            self._changed()
             return self.channels()
 
     def __repr__(self) -> str:
@@ -300,7 +300,9 @@ class TrainingSession(HeldState):
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()
-        return examples_for(signature, self.manifest, x, y, weight)
+        examples = examples_for(signature, self.manifest, x, y, weight)
+        self._check_labels(examples)
+        return examples
 
     def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         with self._lock:

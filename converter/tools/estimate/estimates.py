@@ -10,7 +10,7 @@ from typing import Any, Literal
 from converter.backend.targets import Target
 from converter.backend.targets import target as find_target
 from converter.driver.compare import DEFAULT_SCHEMES, compare_schemes
-from converter.driver.options import options_of
+from converter.driver.option_keywords import options_of
 from converter.support.errors import UsageError
 from converter.support.words import count, size
 from converter.tools.estimate.catalogue import Core, Device, class_of, device, devices

@@ -16,7 +16,8 @@ from converter.backend.targets import target as find_target
 from converter.driver.defaults import taken_over
 from converter.driver.losses import import_loss
 from converter.driver.models import Opened, open_model, with_own_augmentation
-from converter.driver.options import Options, options_of
+from converter.driver.option_keywords import options_of
+from converter.driver.options import Options
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer

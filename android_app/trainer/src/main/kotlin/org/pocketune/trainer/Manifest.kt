@@ -66,7 +66,7 @@ data class StateTensor(
 ) {
     val byteSize: Int get() = (shape.product() * dtype.bytes).toInt()
 
-    /** What the user calls it. */
+    /** What the person calls it. */
     internal val name: String get() = model?.name ?: tensor
 }
 
@@ -95,6 +95,7 @@ data class StateTensor(
  * @property poles operations of the step whose value or slope may be infinite though all that they take is finite,
  *   in words; where the runtime keeps the state, the signatures that update it then give `finite`: 0, or NaN where
  *   something that they wrote is not finite.
+ * @property head the last layer, where the runtime may set it; null where not.
  * @property identity what a saved state belongs to; null where an older Pocketune built the program.
  */
 @Serializable
@@ -124,6 +125,7 @@ data class Manifest(
     val certificates: List<Certificate> = emptyList(),
     @SerialName("target_labels") val targetLabels: Map<String, TargetLabels> = emptyMap(),
     val poles: List<String> = emptyList(),
+    val head: ClassHead? = null,
     val identity: Identity? = null,
 ) {
     /** Whether the program was found right on an engine, in this very version. */

@@ -70,6 +70,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         split()
         gradients()
         choices()
+        manifest.head?.let { head(it) }
         manifest.parameters.forEachIndexed { i, parameter -> parameter("parameters[$i]", parameter) }
         manifest.certificates.forEachIndexed { i, certificate -> certificate("certificates[$i]", certificate) }
     }
@@ -291,6 +292,28 @@ private class ManifestChecks(private val manifest: Manifest) {
         val weighed = manifest.choices.map { Triple(FISHER + it.weight, listOf(it.channels), Dtype.FLOAT32) }
         if (facts(given).toSet() != weighed.toSet()) {
             fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+        }
+    }
+
+    /** Its kernel and bias are of the same classes, and names and features of a size with them. */
+    private fun head(head: ClassHead) {
+        val shapes = manifest.parameters.associate { it.name to it.shape }
+        val kernel = shapes[head.kernel].orEmpty()
+        val bias = shapes[head.bias].orEmpty()
+        if (kernel.size != 2 || bias != listOf(kernel[head.axis]) || head.own > bias[0]) {
+            fail("head: '${head.kernel}' and '${head.bias}' are no kernel and bias of ${head.own} classes or more")
+        }
+        if (head.names != null) {
+            val stored = state[head.names]
+            if (stored?.shape != listOf(bias[0], 16) || stored.dtype != Dtype.INT32) {
+                fail("head.names: '${head.names}' is no int32[${bias[0]}, 16] in state_tensors")
+            }
+        }
+        if (head.takesFeatures) {
+            val given = signatures["features"]?.giving(Role.OUTPUT).orEmpty().map { it.shape.drop(1).product() }
+            if (given != listOf(kernel[1 - head.axis].toLong())) {
+                fail("head: features gives no ${kernel[1 - head.axis]} numbers a row, which '${head.kernel}' takes")
+            }
         }
     }
 

@@ -138,6 +138,12 @@ internal object ManifestFields {
         checkNumber("$where.channels", it.channels, least = 1.0)
     }
 
+    fun check(where: String, it: ClassHead) {
+        checkNumber("$where.axis", it.axis, least = 0.0, most = 1.0)
+        checkNumber("$where.own", it.own, least = 0.0)
+        checkNumber("$where.zero_point", it.zeroPoint)
+    }
+
     fun check(where: String, it: TargetLabels) {
         it.count?.let { set -> checkNumber("$where.count", set, least = 1.0) }
         it.ignored?.let { set -> checkNumber("$where.ignored", set) }
@@ -193,6 +199,7 @@ internal object ManifestFields {
         it.certificates.forEachIndexed { i, each -> check("$where.certificates[$i]", each) }
         for ((name, each) in it.targetLabels) check("$where.target_labels.$name", each)
         checkCount("$where.poles", it.poles.size, most = 8.0)
+        it.head?.let { set -> check("$where.head", set) }
         it.identity?.let { set -> check("$where.identity", set) }
     }
 }

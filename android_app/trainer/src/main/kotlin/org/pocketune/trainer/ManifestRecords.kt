@@ -136,6 +136,34 @@ data class ChosenChannels(
 
 
 /**
+ * The dense layer that tells classes apart, where the runtime may set it without a gradient: classes are nearest to
+ * the means of samples, and some may come later.
+ *
+ * @property kernel the parameter, of two axes.
+ * @property bias the parameter [classes].
+ * @property axis of the kernel, along which the classes lie.
+ * @property own classes of the model itself, the first ones.
+ * @property names the state tensor int32 [classes, 16] that says what each is called: the bytes of its name in
+ *   UTF-8, and these, four a number, the lowest first; 0 bytes of one that there is not. Null: there is no room for
+ *   others.
+ * @property takesFeatures whether what `features` gives is what the layer reads.
+ * @property scale of features in integers: what they stand for is (feature - zero_point) times it.
+ * @property zeroPoint the integer that stands for 0.
+ */
+@Serializable
+data class ClassHead(
+    val kernel: String,
+    val bias: String,
+    val axis: Int,
+    val own: Int,
+    val names: String? = null,
+    @SerialName("takes_features") val takesFeatures: Boolean = false,
+    val scale: Double = 1.0,
+    @SerialName("zero_point") val zeroPoint: Int = 0,
+)
+
+
+/**
  * One line of the resolved update scheme: how much of a weight trains.
  */
 @Serializable

@@ -41,6 +41,13 @@ class Sample(val inputs: Map<String, Values>, val targets: Map<String, Values>, 
     /** The only target; null where there are several. */
     val target: Values? get() = targets.values.singleOrNull()
 
+    /** Labels of the target, or the classes that have a share of it. */
+    internal fun classes(): List<Int> = when (val given = target) {
+        is Values.Ints -> given.array.filter { it >= 0 }
+        is Values.Floats -> given.array.indices.filter { given.array[it] > 0 }
+        else -> emptyList()
+    }
+
     /** The label, where the target is one. */
     val label: Int? get() = (target as? Values.Ints)?.array?.singleOrNull()
 }

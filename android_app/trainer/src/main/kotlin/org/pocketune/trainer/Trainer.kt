@@ -89,6 +89,7 @@ class Trainer private constructor(
             if (heldOut.isNotEmpty()) inputs.checkJudged(heldOut, "heldOut")
             inputs.check(plan)
             inputs.checkEpoch(Curriculum(samples, plan, manifest.batch).rows)
+            owner.run { checkKnown(samples + heldOut + plan.replay?.samples.orEmpty()) }
             personal.checkReplaceable()
             if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
             try {
@@ -115,8 +116,7 @@ class Trainer private constructor(
     /** The model's outputs for some rows: for each row every output by name. Throws [InputException]. */
     suspend fun infer(rows: List<Map<String, Values>>): List<Map<String, Values>> = owner.run {
         inputs.check(rows)
-        val nothing = Values.Floats(FloatArray(0))
-        engine.infer(rows.map { Sample(it, nothing) }.byInference(manifest), ::checkGoesOn)
+        engine.infer(rows.map { Sample(it, NOTHING) }.byInference(manifest), ::checkGoesOn)
     }
 
     /**
@@ -149,6 +149,7 @@ class Trainer private constructor(
     /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */
     suspend fun evaluate(samples: List<Sample>): Evaluation = owner.run {
         inputs.checkJudged(samples)
+        checkKnown(samples)
         engine.evaluate(samples.inBatches(manifest.microBatch), ::checkGoesOn)
     }
 
@@ -171,6 +172,68 @@ class Trainer private constructor(
         val chosen = choice.largest(engine.fisher(samples.inBatches(manifest.microBatch)))
         engine.write(choice.put(chosen))
         chosen
+    }
+
+    /**
+     * What each class is called, by label; null where there is room for one. Throws [InputException] for a program whose
+     * last layer is set by steps alone, as all that follow on classes.
+     */
+    suspend fun classes(): List<String?> = owner.run {
+        KnownClasses(program, engine.read()).names.map { name -> name.ifEmpty { null } }
+    }
+
+    /**
+     * Sets the last layer to that which finds the class with the nearest mean, without a gradient: an exact start for
+     * steps, for which the optimizer's slots begin anew. Each known class has at least one of the samples.
+     */
+    suspend fun setClassMeans(samples: List<Sample>): Unit = alone {
+        inputs.check(samples)
+        val labels = samples.map { it.label ?: throw InputException("y: labels of known classes, one a row") }
+        val features = features(samples)
+        engine.write(KnownClasses(program, engine.read()).apply { setMeans(features, labels) }.changed())
+    }
+
+    /**
+     * Adds a class where there is room for one, and returns its label: the mean of the features of [rows], without a gradient
+     * and with no row of the others changed; or without rows of weights 0, for steps that follow. [save] keeps it with its
+     * name, as the next training does.
+     */
+    suspend fun addClass(name: String, rows: List<Map<String, Values>>? = null): Int = alone {
+        rows?.let(inputs::check)
+        val features = rows?.let { features(it.map { row -> Sample(row, NOTHING) }) }
+        val classes = KnownClasses(program, engine.read())
+        classes.add(name, features).also { engine.write(classes.changed()) }
+    }
+
+    /** Gives a class another name. */
+    suspend fun renameClass(name: String, new: String): Unit = alone {
+        engine.write(KnownClasses(program, engine.read()).apply { rename(name, new) }.changed())
+    }
+
+    /** Forgets a class that was added: its label is free again. */
+    suspend fun forgetClass(name: String): Unit = alone {
+        engine.write(KnownClasses(program, engine.read()).apply { forget(name) }.changed())
+    }
+
+    /** What the last layer reads of each row. */
+    private suspend fun features(rows: List<Sample>): List<Values> {
+        if (manifest.head?.takesFeatures != true) {
+            throw InputException(
+                "the last layer is set to means of what it reads: build with head='class_means' and update='head'",
+            )
+        }
+        val size = manifest.signatures.getValue("features").taking(Role.INPUT)[0].shape[0]
+        val calls = rows.chunked(size) { part -> "features" to Batch(part.toList(), part.map { 1f }) }
+        return engine.infer(calls, ::checkGoesOn).map { it.values.single() }
+    }
+
+    /** Throws [InputException] for samples of a class that there is not. */
+    private fun checkKnown(samples: List<Sample>) {
+        if (manifest.head?.names == null) return
+        val names = KnownClasses(program, engine.read()).names
+        samples.flatMap { it.classes() }.firstOrNull { names.getOrNull(it) == "" }?.let {
+            throw InputException("y: label $it is of no class yet: addClass(name) makes one")
+        }
     }
 
     /** Writes the state in memory as the next generation and returns its number. */
@@ -272,7 +335,7 @@ class Trainer private constructor(
     }
 
     /** On the trainer's thread, whole or not at all, and never while a training runs. */
-    private suspend fun <T> alone(work: () -> T): T = owner.run {
+    private suspend fun <T> alone(work: suspend () -> T): T = owner.run {
         if (isTraining.get()) throw BusyException("a training is running: cancel it or wait for its end")
         withContext(NonCancellable) { work() }
     }
@@ -284,6 +347,9 @@ class Trainer private constructor(
     }
 
     companion object {
+        /** The target of a row that is not judged. */
+        private val NOTHING = Values.Floats(FloatArray(0))
+
         /**
          * Loads a program. The state is as built until [restore].
          *

@@ -216,6 +216,36 @@ class SameAsPythonTest {
             }
         }
 
+    @Test
+    fun `classes of means, one of them added here, are those of the host`(): Unit = runBlocking {
+        val samples = Fixture.samples("mlp")
+        val rows = samples.take(5).map { it.inputs }
+        val others = rows.map { row ->
+            val x = (row.getValue("x") as Values.Floats).array
+            mapOf("x" to Values.Floats(FloatArray(x.size) { -x[it] }))
+        }
+        Fixture.trainer(Fixture.program("classes"), Store(folder)).use { trainer ->
+            val own = trainer.classes().filterNotNull()
+            val early = assertFailsWith<InputException> { trainer.addClass("zwölf", others) }
+            assertTrue("class means" in early.message.orEmpty())
+            trainer.setClassMeans(samples)
+            assertEquals(own.size, trainer.addClass("zwölf", others))
+            val logits = trainer.infer(rows + others).flatMap { (it.values.single() as Values.Floats).array.toList() }
+            assertClose(Fixture.floats("classes.output"), logits)
+            trainer.renameClass("zwölf", "dreizehn")
+            assertEquals(own + listOf("dreizehn", null), trainer.classes())
+            trainer.addClass("leer")
+            val full = assertFailsWith<InputException> { trainer.addClass("mehr") }
+            assertTrue("room for ${own.size + 2} classes" in full.message.orEmpty())
+            trainer.forgetClass("leer")
+            val free = Sample(samples[0].inputs, Values.Ints(intArrayOf(own.size + 1)))
+            assertFailsWith<InputException> { trainer.evaluate(listOf(free)) }
+            assertFailsWith<InputException> { trainer.forgetClass(own[0]) }
+            trainer.restore(Fixture.file("classes.state"))
+            assertEquals(own + listOf("zwölf", null), trainer.classes())
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(strings = ["variables", "stateless"])
     fun `the host takes a state of ours`(export: String): Unit = runBlocking {

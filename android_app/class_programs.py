@@ -1,0 +1,43 @@
+"""A program whose classes come at run time, and what the host makes of it: for the tests in Kotlin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from models import CLASSES, model
+
+import converter
+from converter.runtime import TrainingSession
+
+#: The class that is added, of the first rows of the data, each number as far on the other side of 0.
+ADDED, ROWS = "zwölf", 5
+
+
+def write_classes(out: Path, batch: int) -> None:
+    """Write OUT/classes.tflite, what it infers with class means and one class more, and the state with its name.
+
+    Args:
+        out: the folder; the data of `mlp` are there.
+        batch: rows of a step.
+    """
+    source = model("mlp", np.random.default_rng(0))
+    program = converter.build(
+        source,
+        optimizer="adam",
+        update="head",
+        head="class_means",
+        classes=f"{CLASSES}+2",
+        batch=batch,
+        target="tflite-2.16",
+    )
+    program.write(out / "classes.tflite")
+    (shape,) = (value.shape[1:] for value in source.inputs)
+    x = np.fromfile(out / "mlp.x", np.float32).reshape(-1, *shape)
+    y = np.fromfile(out / "mlp.y", np.int32)
+    with TrainingSession(out / "classes.tflite") as session:
+        session.set_class_means(x, y)
+        session.add_class(ADDED, -x[:ROWS])
+        session.infer(np.concatenate([x[:ROWS], -x[:ROWS]])).tofile(out / "classes.output")
+        (out / "classes.state").unlink(missing_ok=True)
+        session.save(out / "classes.state")

@@ -1,0 +1,202 @@
+package org.pocketune.trainer
+
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+
+/** The bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
+private const val FREE = -30000f
+private const val WORDS = 16
+private const val MOST_BYTES = 60
+
+/**
+ * The classes of a program's last layer in one state: set to means of samples without a gradient, added, renamed and
+ * forgotten; the twin of the host's `converter/runtime/known_classes.py`.
+ */
+internal class KnownClasses(private val program: Program, private val state: List<StoredTensor>) {
+    private val manifest = program.manifest
+    private val head = manifest.head ?: throw InputException(
+        "the program's last layer is set by steps alone: build with head='class_means', and room for classes, " +
+            "classes='10+20'",
+    )
+    private val tensors = state.associateBy { it.name }.toMutableMap()
+
+    /** Names by label, empty ones free; where none are kept, those of the file or numbers. */
+    val names: MutableList<String> = head.names?.let { read(tensors.getValue(it)) }
+        ?: (manifest.labels ?: List(head.own) { "$it" }).toMutableList()
+
+    private val known get() = names.indices.filter { names[it].isNotEmpty() }
+
+    /** What was changed. */
+    fun changed(): List<StoredTensor> = state.map { tensors.getValue(it.name) }
+
+    /** Sets the last layer to the means of [features] by class. */
+    fun setMeans(features: List<Values>, labels: List<Int>) {
+        val rows = numbers(features)
+        val known = known
+        labels.firstOrNull { it !in known }?.let { refuse("y: labels of known classes, one a row: $known, not $it") }
+        known.firstOrNull { it !in labels }?.let { refuse("y: no row is of class $it ('${names[it]}'), which has no mean then") }
+        val means = known.map { label -> ClassMeans.meanOf(rows.filterIndexed { row, _ -> labels[row] == label }) }
+        val sharpness = ClassMeans.sharpnessOf(rows, labels.map(known::indexOf), means)
+        place(known.indices.toList(), known, ClassMeans(means, sharpness, DoubleArray(known.size)))
+    }
+
+    /** Adds a class of the mean of [features], or without them of weights 0; returns its label. */
+    fun add(name: String, features: List<Values>?): Int {
+        checkNew(name)
+        val label = names.indexOf("")
+        if (label < 0) {
+            refuse(
+                "there is room for ${names.size} classes, and all are there: forget one, or build with more, " +
+                    "classes='${names.size}+10'",
+            )
+        }
+        val known = known
+        if (features == null) {
+            val bias = Placed(head.bias, 0)
+            put(label, FloatArray(kernel.width), if (known.isEmpty()) 0f else known.map { bias.row(it)[0] }.average().toFloat())
+        } else {
+            addOf(label, known, numbers(features))
+        }
+        rename(label, name)
+        return label
+    }
+
+    private fun addOf(label: Int, known: List<Int>, rows: List<DoubleArray>) {
+        val weights = known.map(kernel::row)
+        val bias = Placed(head.bias, 0)
+        val own = known.map { it < head.own }
+        // A mean of 0 says nothing of the sharpness: then all others do.
+        val tells = known.indices.any { own[it] && weights[it].any { number -> number != 0f } }
+        val biases = FloatArray(known.size) { bias.row(known[it])[0] }
+        val before = ClassMeans.of(weights, biases, if (tells) own else known.map { true }) ?: refuse(
+            "the last layer does not hold class means, as after steps: what another class' weights were to be beside them " +
+                "is not known. Set class means with samples of all classes, or add the class without samples and train",
+        )
+        val means = before.means + ClassMeans.meanOf(rows)
+        val farther = before.farther + if (tells) ClassMeans.fartherOf(rows) else 0.0
+        val labels = known + label
+        if (known.size == 1) { // of one class alone nothing told how sharply it is to be told from others
+            val sharpness = ClassMeans.sharpnessOf(rows, rows.map { 1 }, means)
+            place(listOf(0, 1), labels, ClassMeans(means, sharpness, farther))
+        } else {
+            place(listOf(known.size), labels, ClassMeans(means, before.sharpness, farther))
+        }
+    }
+
+    /** Gives a class another name. */
+    fun rename(name: String, new: String) {
+        if (name != new) checkNew(new)
+        rename(label(name), new)
+    }
+
+    /** Frees the label of a class that was added. */
+    fun forget(name: String) {
+        val label = label(name)
+        if (label < head.own) refuse("'$name' is a class of the model's own: it stays, and can be renamed")
+        put(label, FloatArray(kernel.width), FREE)
+        rename(label, "")
+    }
+
+    private val kernel = Placed(head.kernel, head.axis)
+
+    private fun place(changed: List<Int>, labels: List<Int>, made: ClassMeans) {
+        for (at in changed) put(labels[at], made.weights(at), made.bias(at))
+    }
+
+    /** Replaces weights and bias of a class, and clears the optimizer's slots of it. */
+    private fun put(label: Int, weights: FloatArray, bias: Float) {
+        kernel.put(label, weights)
+        Placed(head.bias, 0).put(label, floatArrayOf(bias))
+        for ((owner, axis) in listOf(head.kernel to head.axis, head.bias to 0)) {
+            val shape = manifest.parameters.first { it.name == owner }.shape
+            val slots = manifest.stateTensors.filter { it.slot && it.name.endsWith("/$owner") && it.model?.shape == shape }
+            for (slot in slots) Placed(slot.tensor, checkNotNull(slot.model), axis).run { put(label, FloatArray(width)) }
+        }
+    }
+
+    private fun rename(label: Int, name: String) {
+        names[label] = name
+        val where = checkNotNull(head.names)
+        val before = tensors.getValue(where)
+        val bytes = ByteBuffer.allocate(names.size * WORDS * Int.SIZE_BYTES).order(ByteOrder.LITTLE_ENDIAN)
+        names.forEachIndexed { row, each ->
+            val encoded = each.toByteArray()
+            bytes.putInt(row * WORDS * Int.SIZE_BYTES, encoded.size)
+            encoded.forEachIndexed { i, byte -> bytes.put((row * WORDS + 1) * Int.SIZE_BYTES + i, byte) }
+        }
+        tensors[where] = StoredTensor(where, before.dtype, before.shape, bytes)
+    }
+
+    private fun checkNew(name: String) {
+        if (head.names == null) {
+            refuse("names are not kept in this program's state: build with room, classes='${head.own}+10'")
+        }
+        if (name.isBlank()) refuse("the name of a class is a text, not '$name'")
+        if (name in names) refuse("there is a class '$name' already")
+        val size = name.toByteArray().size
+        if (size > MOST_BYTES) refuse("the name of a class takes at most $MOST_BYTES bytes in UTF-8, and '$name' takes $size")
+    }
+
+    private fun label(name: String): Int {
+        val label = if (name.isEmpty()) -1 else names.indexOf(name)
+        if (label < 0) refuse("there is no class '$name': there are ${known.joinToString { names[it] }}")
+        return label
+    }
+
+    /** What the last layer reads of each row. */
+    private fun numbers(features: List<Values>): List<DoubleArray> {
+        if (features.isEmpty()) refuse("x: there are no rows")
+        return features.map { row ->
+            when (row) {
+                is Values.Floats -> DoubleArray(row.size) { row.array[it].toDouble() }
+                is Values.Ints -> DoubleArray(row.size) { (row.array[it] - head.zeroPoint) * head.scale }
+                is Values.Bools -> error("features are numbers")
+            }
+        }
+    }
+
+    /** A tensor of the state whose rows of classes lie along an axis of the model's tensor. */
+    private inner class Placed(private val tensor: String, model: ModelTensor, axis: Int) {
+        constructor(parameter: String, axis: Int) : this(
+            manifest.parameters.first { it.name == parameter }.pieces.single().tensor,
+            manifest.parameters.first { it.name == parameter }.let { ModelTensor(it.name, it.shape, it.pieces.single().view) },
+            axis,
+        )
+
+        private val classes = model.shape[axis]
+        val width = model.shape.product().toInt() / classes
+
+        /** Where each number of a class is stored, by label. */
+        private val stored: List<IntArray> = run {
+            val inside = model.shape.drop(axis + 1).product().toInt()
+            val found = List(classes) { IntArray(width) }
+            ViewStep.places(model).forEachIndexed { at, place ->
+                val label = place / inside % classes
+                found[label][place / (inside * classes) * inside + place % inside] = at
+            }
+            found
+        }
+
+        fun row(label: Int): FloatArray {
+            val numbers = tensors.getValue(tensor).bytes.let { it.between(0, it.limit()).asFloatBuffer() }
+            return FloatArray(width) { numbers.get(stored[label][it]) }
+        }
+
+        fun put(label: Int, row: FloatArray) {
+            val before = tensors.getValue(tensor)
+            val bytes = ByteBuffer.allocate(before.bytes.limit()).order(ByteOrder.LITTLE_ENDIAN)
+            bytes.put(before.bytes.between(0, before.bytes.limit())).rewind()
+            row.forEachIndexed { i, number -> bytes.putFloat(stored[label][i] * Float.SIZE_BYTES, number) }
+            tensors[tensor] = StoredTensor(before.name, before.dtype, before.shape, bytes)
+        }
+    }
+
+    private fun read(tensor: StoredTensor): MutableList<String> = tensor.ints().toList().chunked(WORDS).map { row ->
+        if (row[0] !in 0..MOST_BYTES) throw DamagedStateException("the state's names of classes are damaged")
+        val bytes = ByteBuffer.allocate(WORDS * Int.SIZE_BYTES).order(ByteOrder.LITTLE_ENDIAN)
+        row.forEach(bytes::putInt)
+        String(bytes.array(), Int.SIZE_BYTES, row[0])
+    }.toMutableList()
+
+    private fun refuse(why: String): Nothing = throw InputException(why)
+}

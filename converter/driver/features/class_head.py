@@ -1,0 +1,132 @@
+"""`head="class_means"` and room for classes: the last layer that a session may set without a gradient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from converter.driver.compilation import Compilation
+from converter.frontends.class_room import LastLayer, Room, last_layer, room_of
+from converter.frontends.class_room import with_room as graph_with_room
+from converter.frontends.source import Source
+from converter.ir import Graph, Parameter, TensorType, Value
+from converter.ir.evaluate import evaluate
+from converter.ir.types import INT32
+from converter.program.class_names import written
+from converter.program.manifest import ClassHead
+from converter.support.errors import UsageError
+from converter.training.schemes import cut_frozen_prefix
+
+#: The state tensor that says what classes are called.
+NAMES = "classes/names"
+_MEANS = "head='class_means'"
+
+
+def with_room(source: Source, room: Room | None) -> Source:
+    """Return a model with room for classes that come later, where it is asked for. Raises UsageError."""
+    if room is None:
+        return source
+    if source.file is not None:
+        raise UsageError(
+            f"classes='{room}': a .tflite file is exported as it is but for its weights, so its last layer has the "
+            "classes that it has. Build a Keras, JAX or PyTorch model, or the file with classes=N for all that may be",
+            page="arguments",
+        )
+    layer = last_layer(source.graph)
+    made = graph_with_room(source.graph, room)
+    assert layer is not None
+    held = {*source.regularization.penalties, *source.regularization.constraints}
+    if (bias := source.graph.parameters[layer.bias].name) in held:
+        raise UsageError(
+            f"classes='{room}': a regularizer or constraint holds {bias}, whose numbers say which classes there are: "
+            "build the model without it",
+            page="arguments",
+        )
+    return replace(source, graph=made)
+
+
+def find(c: Compilation) -> Compilation:
+    """Say which layer a session may set. Raise UsageError where none is, and it is asked for."""
+    room, wants_means = room_of(c.options.classes), c.options.head == "class_means"
+    if room is None and not wants_means:
+        return c
+    layer = last_layer(c.source.graph)
+    if layer is None:
+        raise UsageError(
+            f"{_MEANS}: the model does not end in a dense layer with a bias, and a softmax or nothing behind it",
+            page="arguments",
+        )
+    named = c.source.graph.parameters
+    head = ClassHead(
+        named[layer.kernel].name,
+        named[layer.bias].name,
+        layer.axis,
+        layer.classes if room is None else room.own,
+        None if room is None else NAMES,
+    )
+    trained = {row.parameter for row in c.rows if row.fraction == 1}
+    if missing := {head.kernel, head.bias} - trained:
+        raise UsageError(
+            f"{min(missing)} of the last layer does not train whole: {_MEANS} and room for classes need that. "
+            "Choose an update that trains it, as 'head' does",
+            page="arguments",
+        )
+    if wants_means and not _reads_features(c, layer, head):
+        raise UsageError(
+            f"{_MEANS} sets the last layer by what it reads, which is to be kept as features: freeze all others, "
+            "update='head'",
+            page="arguments",
+        )
+    return replace(c, head=replace(head, takes_features=wants_means))
+
+
+def name_classes(c: Compilation) -> Compilation:
+    """Add names to the state, and say what features in integers stand for."""
+    if c.head is None:
+        return c
+    program = c.program
+    head = c.head
+    if head.takes_features:
+        (features,) = program["features"].outputs.values()
+        if (quantization := features.type.quantization) is not None:
+            head = replace(head, scale=float(quantization.scale), zero_point=int(quantization.zero_point))
+    if head.names is not None:
+        updating = "apply" if "apply" in program else "train"
+        layer = last_layer(c.source.graph)
+        assert layer is not None
+        names = list(c.options.labels or map(str, range(head.own)))
+        array = written([*names, *[""] * (layer.classes - head.own)])
+        program = program.mapped(lambda name, graph: _with_names(graph, array) if name == updating else graph)
+    return replace(c, program=program, head=head)
+
+
+def _with_names(graph: Graph, array: np.ndarray) -> Graph:
+    """Return a graph that keeps one more tensor, which nothing of it reads."""
+    after = graph.copy()
+    after.parameters[Value(TensorType(array.shape, INT32), NAMES)] = Parameter(NAMES, array, kind="slot")
+    return after
+
+
+def _reads_features(c: Compilation, layer: LastLayer, head: ClassHead) -> bool:
+    """Return whether what is behind the features is that layer alone: seen by what it gives for random features."""
+    rest = cut_frozen_prefix(c.model)[1] if c.prefix is None else c.suffix
+    weights = {p.name: p for p in rest.weights().values()}
+    if len(rest.inputs) != 1 or set(weights) != {head.kernel, head.bias}:
+        return False
+    rng, (given,) = np.random.default_rng(0), rest.inputs
+    width = layer.kernel.shape[1 - head.axis]
+    rows = layer.product.output.shape[0]
+    if given.type.size != rows * width:
+        return False
+    made = {name: rng.normal(size=p.model_value.shape).astype(np.float32) for name, p in weights.items()}
+    x = rng.normal(size=given.shape).astype(np.float32)
+    stored = {name: p.view.apply(made[name]) for name, p in weights.items()}
+    outputs, _ = evaluate(rest, [x], **stored)
+    (found,) = outputs.values()
+    kernel = made[head.kernel] if head.axis == 1 else made[head.kernel].T
+    wanted = x.reshape(rows, width) @ kernel + made[head.bias]
+    if layer.link is not None:
+        wanted = np.exp(wanted - wanted.max(-1, keepdims=True))
+        wanted /= wanted.sum(-1, keepdims=True)
+    return found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-4, atol=1e-5))

@@ -1,0 +1,48 @@
+"""Names of classes as a tensor of the state: int32 [classes, 16], a row the bytes of a name and these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from converter.support.errors import UsageError
+
+#: Numbers of a row, and bytes of a name at most.
+WORDS, BYTES = 16, 60
+
+
+def written(names: Sequence[str]) -> np.ndarray:
+    """Return names as they are stored, int32 [classes, 16]; an empty one is of no class.
+
+    Raises:
+        UsageError: one takes more bytes than there is room for.
+    """
+    rows = np.zeros((len(names), 4 * WORDS), np.uint8)
+    for row, name in zip(rows, names, strict=True):
+        encoded = name.encode()
+        if len(encoded) > BYTES:
+            raise UsageError(
+                f"the name of a class takes at most {BYTES} bytes in UTF-8, and {name!r} takes {len(encoded)}",
+                page="sessions",
+            )
+        row[0] = len(encoded)
+        row[4 : 4 + len(encoded)] = np.frombuffer(encoded, np.uint8)
+    return rows.view("<i4").astype(np.int32)
+
+
+def read(tensor: np.ndarray) -> list[str]:
+    """Return the names in a tensor of the state, empty ones of no class.
+
+    Raises:
+        UsageError: these are no names: the tensor may be anybody's.
+    """
+    rows = np.ascontiguousarray(tensor, "<i4").view(np.uint8)
+    try:
+        if (tensor[:, 0] < 0).any() or (tensor[:, 0] > BYTES).any():
+            raise ValueError
+        return [row[4 : 4 + row[0]].tobytes().decode() for row in rows]
+    except ValueError:
+        raise UsageError(
+            "the state's names of classes are damaged: reset() or restore another", page="state-files"
+        ) from None

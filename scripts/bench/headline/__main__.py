@@ -1,0 +1,116 @@
+"""Time to accuracy: what a person waits for until a net is as good as full training makes it.
+
+    scripts/pretrained
+    .venv/bin/python scripts/bench/headline --json out/headline.json       # 20 minutes of one core
+    .venv/bin/python scripts/bench/headline --task handwriting --choices 2 # one task, quickly
+
+Every side trains the same Keras model from the same weights with Adam on the same choices of samples, on one core, in
+a process of its own: `fit` of Keras on TensorFlow (all weights), and programs of ours. The clock runs from samples in
+memory and a program that is open (for TensorFlow: its graph traced) to the first evaluation from which on held-out
+accuracy stays at full's own: the mean of ours full behind all epochs, minus half its standard deviation over the
+choices of samples. It stands still while the net is judged, twice an epoch. Setting up on the phone counts: filling the
+cache of features, class means. Building the program on the host does not. Each side's rate is the best of three on
+validation rows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from arrivals import summed_up
+from sides import OURS, SIDES
+from tasks import TASKS, Task
+
+import converter
+from scripts.arguments import parser, writable
+from scripts.bench.facts import checkout, machine, write
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Measure, print a table and write all of it."""
+    options = parser(__doc__)
+    options.add_argument("--task", action="append", choices=TASKS, help="only that one; repeat it for more")
+    options.add_argument("--side", action="append", choices=SIDES, help="beside full only that one; repeat it for more")
+    options.add_argument("--choices", type=int, default=6, help="of samples to learn from")
+    options.add_argument("--epochs", type=int, help="of every training (default: the task's)")
+    options.add_argument("--json", type=writable, default=Path("out/headline.json"), help="the file to write")
+    asked = options.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in asked.task or TASKS:
+        task = TASKS[name]
+        found = measured(task, asked.side or SIDES, asked.choices, asked.epochs or task.epochs)
+        rows += [{"task": name, **each} for each in summed_up(found)]
+        print(table(name, rows), flush=True)
+        commit, changed = checkout()
+        write(
+            asked.json,
+            {"date": f"{date.today()}", "commit": commit, "changed": changed, "machine": machine(), "rows": rows},
+        )
+
+
+def measured(task: Task, sides: Any, choices: int, epochs: int) -> list[dict[str, Any]]:
+    """Return what came of each side, `full` first."""
+    split = task.split(choices)
+    parts = {"validation": split.validation, "held_out": split.held_out}
+    parts |= {f"sample_{number}": rows for number, rows in enumerate(split.samples)}
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        arrays = {f"{part}/{axis}": array for part, rows in parts.items() for axis, array in rows._asdict().items()}
+        np.savez(folder / "rows.npz", **arrays)
+        (folder / "task.json").write_text(json.dumps({"batch": task.batch, "epochs": epochs, "choices": choices}))
+        model = task.build()
+        model.save(folder / "model.keras")
+        for method in {OURS[side].file: OURS[side] for side in ("full", *sides) if side in OURS}.values():
+            converter.build(
+                model,
+                loss="sparse_categorical_crossentropy",
+                optimizer="adam",
+                update=method.update,
+                batch=task.batch,
+                target="litert-2/x86-64",
+                signatures=("train", "evaluate", *(["features"] if method.update != "full" else [])),
+                head="class_means" if method.means else None,
+            ).write(folder / method.file)
+        return [_run(side, task, folder) for side in dict.fromkeys(("full", *sides))]
+
+
+def _run(side: str, task: Task, folder: Path) -> dict[str, Any]:
+    rates = task.rates["full" if side == "keras" else OURS[side].update]
+    command = [sys.executable, HERE / "worker.py", folder, side, *map(str, rates)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(task: str, rows: list[dict[str, Any]]) -> str:
+    """Return the figures of a task as Markdown."""
+    of_task = [row for row in rows if row["task"] == task]
+    base = next((row["cpu_s"] for row in of_task if row["side"] == "keras"), None)
+    lines = [
+        f"### {task}: {TASKS[task].about}; {of_task[0]['wanted']:.1%} wanted",
+        "",
+        "| side | in the end | reach it | CPU s | wall s | sooner than Keras | peak MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in of_task:
+        cpu, wall = row["cpu_s"], row["wall_s"]
+        error = "" if row["cpu_error_s"] is None else f" ± {row['cpu_error_s']:.2g}"
+        times = "– | –" if cpu is None else f"{cpu:.3g}{error} | {wall:.3g}"
+        sooner = "" if base is None or cpu is None else f"{base / cpu:.1f} x"
+        reached = f"{row['reached']} of {len(row['curves'])}"
+        lines.append(
+            f"| {row['side']} | {row['final']:.1%} | {reached} | {times} | {sooner} | {row['peak_bytes'] / 2**20:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

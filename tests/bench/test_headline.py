@@ -1,0 +1,58 @@
+"""The measurement of the time to accuracy: when a curve has arrived, and one small run of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.conftest import BENCH
+
+
+@pytest.fixture(scope="module")
+def headline() -> Any:
+    """Its table, whose modules are called as those of other measurements."""
+    spec = spec_from_file_location("headline_arrivals", BENCH / "headline" / "arrivals.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def curve(*accuracies: float) -> list[dict[str, float]]:
+    """A point a second."""
+    return [{"accuracy": each, "cpu_s": 1.0 + i, "wall_s": 2.0 + i} for i, each in enumerate(accuracies)]
+
+
+def test_a_curve_arrives_where_it_stays(headline: Any) -> None:
+    assert headline.arrival(curve(0.5, 0.9, 0.8, 0.9, 0.95), 0.9)["cpu_s"] == 4
+    assert headline.arrival(curve(0.95, 0.9), 0.9)["cpu_s"] == 1
+    assert headline.arrival(curve(0.95, 0.8), 0.9) is None
+
+
+def test_a_side_that_misses_once_has_no_time(headline: Any) -> None:
+    full = {"side": "full", "curves": [curve(0.5, 0.8), curve(0.5, 0.9)]}
+    quick = {"side": "head", "curves": [curve(0.9, 0.9), curve(0.9, 0.9)]}
+    lost = {"side": "means", "curves": [curve(0.9), curve(0.1)]}
+    rows = headline.summed_up([full, quick, lost])
+    assert [row["reached"] for row in rows] == [1, 2, 1]
+    assert rows[0]["wanted"] == pytest.approx(0.85 - 0.1 / 2**0.5 / 2)
+    assert [row["cpu_s"] for row in rows] == [None, 1.0, None]
+    assert rows[1]["cpu_error_s"] == 0
+
+
+@pytest.mark.slow
+def test_it_measures(tmp_path: Path) -> None:
+    file = tmp_path / "headline.json"
+    command = [sys.executable, BENCH / "headline", "--task", "handwriting", "--side", "means"]
+    subprocess.run([*command, "--choices", "2", "--epochs", "2", "--json", file], check=True)
+    found = json.loads(file.read_text())
+    assert {"commit", "date", "machine"} <= set(found)
+    assert [row["side"] for row in found["rows"]] == ["full", "means"]
+    assert all(row["peak_bytes"] > 1 << 20 and row["curves"][0][0]["cpu_s"] > 0 for row in found["rows"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from converter.cli.tables import Results
 from converter.federated import Bounds, Exchange, client_app, read_rows, serve
 from converter.federated.project import Project, StrategyName
 from converter.program.file import read_program
+from converter.support.interrupts import Asking
 from converter.support.words import counted, size
 
 app = typer.Typer(no_args_is_help=True, help="Train one model on many devices, with Flower: a client, and a server.")
@@ -50,7 +52,8 @@ def client(
 ) -> None:
     """Take part in federated training: train PROGRAM on this machine's rows whenever a Flower server asks.
 
-    Rows never leave this machine, and code of the server is never run: what leaves are the trained tensors.
+    Rows never leave this machine, and code of the server is never run: what leaves are the trained tensors. Ctrl-C lets
+    it leave after the round that it is in, twice at once.
     """
     narrator = Narrator(quiet)
     bounds = Bounds(max_epochs, max_steps, max_rate, norm=max_norm)
@@ -60,18 +63,27 @@ def client(
     narrator.say(
         f"what leaves this machine in a round: {counted(len(exchange.trained), 'array')}, {size(exchange.nbytes())}"
     )
-    done = serve(
-        client_app(program, rows, judged, bounds, threads),
-        superlink,
-        exchange.nbytes(slots=True),
-        insecure=insecure,
-        certificates=root_certificates,
-        key=key,
-        poll=poll,
-        patience=patience,
-        idle=idle,
-        say=narrator.say,
-    )
+    stop = Event()
+
+    def leave() -> bool:
+        narrator.say("leaving after this round")
+        stop.set()
+        return True
+
+    with Asking(leave):
+        done = serve(
+            client_app(program, rows, judged, bounds, threads),
+            superlink,
+            exchange.nbytes(slots=True),
+            insecure=insecure,
+            certificates=root_certificates,
+            key=key,
+            poll=poll,
+            patience=patience,
+            idle=idle,
+            stop=stop,
+            say=narrator.say,
+        )
     Results().line(f"{counted(done.messages, 'message')} answered, {size(done.nbytes)} left this machine")
 
 

@@ -53,9 +53,10 @@ def serve(
     poll: float = 3.0,
     patience: float = 300.0,
     idle: float | None = None,
+    stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Served:
-    """Takes part in the rounds of a SuperLink until the user, or `idle`, ends it.
+    """Takes part in the rounds of a SuperLink until `stop`, or `idle`, ends it.
 
     The server's Python app is never fetched: what runs is `app`, whatever the server sends.
 
@@ -71,6 +72,7 @@ def serve(
         poll: seconds between two questions whether there is work.
         patience: seconds to wait for a server that does not answer.
         idle: it ends after so many seconds without work. None: it waits.
+        stop: when it is set, the client leaves after the round that it is in.
         say: is told of each round in a sentence.
 
     Raises:
@@ -89,18 +91,22 @@ def serve(
     gone = threading.Event()
     beats = threading.Thread(target=_beat, args=(fleet, gone), daemon=True)
     beats.start()
+    client = _Client(app, fleet, say)
     try:
-        return _rounds(_Client(app, fleet, say), fleet, key is None, poll, idle)
+        _rounds(client, fleet, key is None, poll, idle, stop or threading.Event())
     finally:
         gone.set()
         fleet.leave(unregister=key is None)
+    return client.served
 
 
-def _rounds(client: _Client, fleet: Fleet, register: bool, poll: float, idle: float | None) -> Served:
+def _rounds(
+    client: _Client, fleet: Fleet, register: bool, poll: float, idle: float | None, stop: threading.Event
+) -> None:
     from converter.federated.wire import UnknownNode
 
     last = time.monotonic()
-    while idle is None or time.monotonic() - last < idle:
+    while not stop.is_set() and (idle is None or time.monotonic() - last < idle):
         try:
             message = fleet.pull()
         except UnknownNode as error:  # as of a server that began anew
@@ -111,11 +117,10 @@ def _rounds(client: _Client, fleet: Fleet, register: bool, poll: float, idle: fl
             client.note(str(error))
             message = None
         if message is None:
-            time.sleep(poll * random.uniform(0.8, 1.2))
+            stop.wait(poll * random.uniform(0.8, 1.2))
             continue
         client.answer(message)
         last = time.monotonic()
-    return client.served
 
 
 class _Client:

@@ -83,7 +83,8 @@ class Participant:
             )
             state = self._session.state()
             figures = {"num-examples": _examples(x, weight), "loss": losses.last, "seconds": time.monotonic() - begun}
-            sent = self.exchange.sent(state, self.exchange.asks_slots(arrays))
+            own = self.exchange.sent(state, self.exchange.asks_slots(arrays))
+            sent = {name: own[name] for name in arrays}  # in the server's order, which Flower's mods go by
             return sent, figures, {one.tensor: state[one.tensor] for one in self.exchange.slots.values()}
 
     def evaluate(self, arrays: Arrays, config: Mapping[str, Any], data: Any) -> Figures:

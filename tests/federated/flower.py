@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -36,7 +37,7 @@ class Link:
         return done.stdout + done.stderr
 
     def client(self, program: Path, rows: Path, *options: str) -> subprocess.Popen[str]:
-        """Start a client that ends when there was no work for a while."""
+        """Start a client, which waits for rounds until it is ended."""
         command = [BIN / "python", "-m", "pocketune", "federated", "client", program, "--data", rows]
         command += ["--superlink", self.address, "--poll", "0.3", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -70,9 +71,11 @@ def superlink(folder: Path) -> Iterator[Link]:
             process.wait(30)
 
 
-def ended(clients: Sequence[subprocess.Popen[str]], seconds: float = 90) -> list[tuple[str, str]]:
-    """Return what clients said on both streams, when all have ended; each must end with 0."""
-    said = [client.communicate(timeout=seconds) for client in clients]
+def ended(clients: Sequence[subprocess.Popen[str]]) -> list[tuple[str, str]]:
+    """Interrupt clients, as a person does; return what they said on both streams. Each must end with 0."""
+    for client in clients:
+        client.send_signal(signal.SIGINT)
+    said = [client.communicate(timeout=90) for client in clients]
     assert [client.returncode for client in clients] == [0] * len(clients), said
     return said
 

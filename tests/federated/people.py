@@ -33,7 +33,7 @@ def _net(params: Any, x: Any) -> Any:
 
 
 @functools.cache
-def built(kind: str, optimizer: str = "sgd", batch: int = 8) -> Program:
+def built(kind: str, optimizer: str = "sgd", proximal: float | None = None) -> Program:
     """A program for digits of a small net, built once a run."""
     rng = np.random.default_rng(0)
     shapes = {"first": (3, 3, 1, 8), "conv": (3, 3, 8, 16), "head": (256, 10)}
@@ -45,8 +45,8 @@ def built(kind: str, optimizer: str = "sgd", batch: int = 8) -> Program:
         for name, shape in shapes.items()
     }
     model = jax_frontend.Model(_net, params, inputs=[jax.ShapeDtypeStruct((1, 8, 8, 1), np.float32)])
-    loss = "sparse_categorical_crossentropy"
-    return converter.build(model, update=KINDS[kind], optimizer=optimizer, batch=batch, loss=loss, check=False)
+    asked = {"optimizer": optimizer, "proximal": proximal, "loss": "sparse_categorical_crossentropy", "check": False}
+    return converter.build(model, update=KINDS[kind], batch=8, **asked)
 
 
 def rows_of(person: int) -> Rows:

@@ -33,10 +33,10 @@ def test_a_superlink_averages_what_clients_trained(tmp_path: Path) -> None:
     files = write_rows(tmp_path / "people", 2)
     with superlink(tmp_path / "flower") as link:
         server = project(link, tmp_path, nodes=4, rounds=2)
-        clients = [link.client(tmp_path / "program.tflite", file, "--idle", "15") for file in files]
-        clients.append(link.client(tmp_path / "other.tflite", files[0], "--idle", "15"))
-        clients.append(link.client(tmp_path / "program.tflite", files[0], "--idle", "15", "--max-epochs", "1"))
-        log = link.run("flwr", "run", ".", "here", "--stream", at=server)
+        clients = [link.client(tmp_path / "program.tflite", file) for file in files]
+        clients.append(link.client(tmp_path / "other.tflite", files[0]))
+        clients.append(link.client(tmp_path / "program.tflite", files[0], "--max-epochs", "1"))
+        log = link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=240)
         said = ended(clients)
     assert "Received 2 results and 2 failures" in log
     _matches(program, server, people=2, rounds=2)
@@ -59,9 +59,9 @@ def test_ten_rounds_of_ten_clients_are_plain_fedavg(kind: str, tmp_path: Path) -
     files = write_rows(tmp_path / "people", 10)
     with superlink(tmp_path / "flower") as link:
         server = project(link, tmp_path, nodes=10, rounds=10)
-        clients = [link.client(tmp_path / "program.tflite", file, "--idle", "40") for file in files]
+        clients = [link.client(tmp_path / "program.tflite", file) for file in files]
         link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=900)
-        said = ended(clients, 300)
+        said = ended(clients)
     _matches(program, server, people=10, rounds=10)
     assert all(re.search(r"\b20 messages answered", out) for out, _ in said)
 

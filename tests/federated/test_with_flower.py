@@ -1,0 +1,38 @@
+"""Servers that lie or go away (`faulty.py`), and strategies and mods (`strategies.py`), with Flower's code."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from tests.federated.flower import BIN, needs_flower, settings
+from tests.federated.people import built, rows_of, write_rows
+from tests.tree import ROOT
+
+
+@needs_flower
+def test_a_hostile_server_at_worst_ends_the_round(tmp_path: Path) -> None:
+    built("head").write(tmp_path / "program.tflite")
+    x, y = rows_of(0)
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    command = [BIN / "python", "-m", "tests.federated.faulty", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    assert done.stdout.endswith("all went as it should\n")
+
+
+@needs_flower
+def test_strategies_and_mods_of_flower(tmp_path: Path) -> None:
+    for name, program in {
+        "plain": built("head"),
+        "adam": built("head", "adam"),
+        "prox": built("head", proximal=0.01),
+    }.items():
+        program.write(tmp_path / f"{name}.tflite")
+    write_rows(tmp_path, 3)
+    command = [BIN / "python", "-m", "tests.federated.strategies", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    assert done.stdout.endswith("all went as it should\n")

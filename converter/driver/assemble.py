@@ -127,7 +127,7 @@ def _exported(signatures: Mapping[str, Graph], done: Compilation) -> _Exported:
     if mixing := done.mixing.get("infer"):
         return _Exported(held_to_its_rows(plain), f"rows influence each other ({mixing})")
     try:
-        return _Exported(for_any_rows(plain if done.exported is None else done.exported))
+        return _Exported(for_any_rows(plain if done.graphs.exported is None else done.graphs.exported))
     except FixedRows as problem:
         return _Exported(held_to_its_rows(plain), done.of_few or str(problem))
 

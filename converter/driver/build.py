@@ -11,7 +11,7 @@ from typing import Any
 from converter.backend.costs.costs import costs
 from converter.driver.assemble import assemble
 from converter.driver.budget import check_room, fit
-from converter.driver.compilation import Compilation
+from converter.driver.compilation import Compilation, Stages
 from converter.driver.defaults import Taken, taken_over
 from converter.driver.features.class_head import with_room
 from converter.driver.features.lengths import of_shorter, with_shorter
@@ -189,7 +189,7 @@ def _compiled(
             several_rows=several_rows,
             of_few=of_few,
             report=[],
-            model=source.graph,
+            graphs=Stages(model=source.graph),
             transposed=transposed,
         ),
     )
@@ -227,7 +227,7 @@ def _without_exported(done: Compilation, exported: Collection[int]) -> Compilati
         return done
     (rows,) = exported
     program = {name: graph for name, graph in done.program.items() if name != f"{INFER}{rows}"}
-    return replace(done, program=Module(program), exported=done.program[f"{INFER}{rows}"])
+    return replace(done.staged(exported=done.program[f"{INFER}{rows}"]), program=Module(program))
 
 
 def _program_of(imported: Import, request: Request, needs_weights: bool, transposed: Collection[str]) -> Module:

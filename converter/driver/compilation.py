@@ -54,6 +54,34 @@ NOT_YET: Any = _NotYet()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stages:
+    """Graphs of one model, in the order in which they are made.
+
+    Attributes:
+        model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
+        forward: the canonical one.
+        unrounded: `model` with its float32 weights, where frozen ones are int4 or float16.
+        probed: `model`, with marks where `fisher` looks.
+        prefix: what all signatures begin with, lowered already: frozen layers in int8.
+        suffix: the model behind that prefix.
+        inference: `suffix` without what is random in training.
+        scored: `inference` with its loss.
+        exported: the model that is exported, lowered for several rows, where `infer` is for too few to tell rows from
+            other axes.
+    """
+
+    model: Graph
+    forward: Graph = NOT_YET
+    unrounded: Graph = NOT_YET
+    probed: Graph = NOT_YET
+    prefix: Graph | None = None
+    suffix: Graph = NOT_YET
+    inference: Graph = NOT_YET
+    scored: Graph = NOT_YET
+    exported: Graph | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compilation:
     """Facts about one build. A pass returns it with some of them replaced.
 
@@ -67,10 +95,7 @@ class Compilation:
         of_few: why the model is not for several rows, in words; empty where it is, or nobody asked.
         several_rows: where a step's rows come in several calls, the model's graph for more than one row.
         report: takes the forms of the first signature, which is the training step.
-        model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
-        forward: the canonical one.
-        unrounded: `model` with its float32 weights, where frozen ones are int4 or float16.
-        probed: `model`, with marks where `fisher` looks.
+        graphs: the model at each stage.
         program: the signatures, semantic graphs and then lowered ones.
         resolved: the scheme, parameter by parameter.
         rows: the same with adapters.
@@ -89,12 +114,6 @@ class Compilation:
         poles: operations of the step that may be infinite, in words.
         plain: the model that is exported of one with adapters.
         grafted: the file that is exported of a model that was read from one.
-        exported: the model that is exported, lowered for several rows, where `infer` is for too few to tell rows from
-            other axes.
-        prefix: what all signatures begin with, lowered already: frozen layers in int8.
-        suffix: the model behind that prefix.
-        inference: `suffix` without what is random in training.
-        scored: `inference` with its loss.
         head: the last layer, where the runtime may set it without a gradient.
         quantization: what became int8, int4 or float16.
         notes: what the user is to know.
@@ -109,11 +128,8 @@ class Compilation:
     several_rows: Graph | None
     of_few: str
     report: list[FormChoice]
-    model: Graph
+    graphs: Stages
     program: Module = field(default_factory=Module)
-    forward: Graph = NOT_YET
-    unrounded: Graph = NOT_YET
-    probed: Graph = NOT_YET
     resolved: list[SchemeRow] = NOT_YET
     rows: list[SchemeRow] = NOT_YET
     adapters: list[Adapter] = field(default_factory=list)
@@ -130,11 +146,6 @@ class Compilation:
     poles: tuple[str, ...] = ()
     plain: Plain | None = None
     grafted: Grafted | None = None
-    exported: Graph | None = None
-    prefix: Graph | None = None
-    suffix: Graph = NOT_YET
-    inference: Graph = NOT_YET
-    scored: Graph = NOT_YET
     head: ClassHead | None = None
     quantization: QuantizationReport | None = None
     notes: Sequence[Note] = ()
@@ -157,14 +168,17 @@ class Compilation:
     @property
     def modules(self) -> Mapping[str, Module]:
         """What the pass manager looks at."""
-        return {"model": Module({"forward": self.model}), "program": self.program}
+        return {"model": Module({"forward": self.graphs.model}), "program": self.program}
 
     def finished(self) -> Compilation:
         """Return what the file is made of: graphs that only passes read hold large constants."""
-        unread = dict.fromkeys(
-            ("model", "forward", "unrounded", "probed", "counter", "step", "suffix", "inference", "scored"), NOT_YET
-        )
-        return replace(self, **unread, other_rows={}, generating={}, several_rows=None, augmentation=None, prefix=None)
+        read = Stages(model=NOT_YET, exported=self.graphs.exported)
+        unread = {"counter": NOT_YET, "step": NOT_YET, "several_rows": None, "augmentation": None}
+        return replace(self, graphs=read, other_rows={}, generating={}, **unread)
+
+    def staged(self, **graphs: Any) -> Compilation:
+        """Return the same with some graphs of `Stages` replaced."""
+        return replace(self, graphs=replace(self.graphs, **graphs))
 
     def offers(self, signature: str) -> bool:
         """Return whether a signature was asked for."""

@@ -39,7 +39,7 @@ from converter.training.schemes.heads import kept_head_notes, without_adapter_no
 
 def resolve_scheme(c: Compilation) -> Compilation:
     """Say of each parameter whether it trains, and why."""
-    return replace(c, resolved=c.request.scheme.resolve(absorb_layout(c.model), c.source.blocks))
+    return replace(c, resolved=c.request.scheme.resolve(absorb_layout(c.graphs.model), c.source.blocks))
 
 
 def lower(c: Compilation) -> Compilation:
@@ -65,13 +65,13 @@ def say(c: Compilation) -> Compilation:
     notes = [
         *c.notes,
         *batch_norm_notes(c.source.batch_norms, c.by_batch, c.options.batch_norm == "fixed"),
-        *constraint_notes(c.source.regularization.constraints, c.model.weights()),
+        *constraint_notes(c.source.regularization.constraints, c.graphs.model.weights()),
         *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),
         *([augmentation_note(c.options.augment)] if c.augmentation is not None else []),
         *kept_head_notes(reasons),
         *without_adapter_notes(reasons),
         *mixing_notes(c.mixing),
-        *raised_notes(raised(c.scored, c.target)),
+        *raised_notes(raised(c.graphs.scored, c.target)),
         *([Note(f"target {c.target.name}", "as compiled", c.target.advice)] if c.target.advice else []),
     ]
     return replace(c, notes=notes)

@@ -79,38 +79,38 @@ def broken(name: str, change: Callable[[Compilation], Compilation]) -> None:
 
 
 def _without_parameters(c: Compilation) -> Compilation:
-    graph = c.model.copy()
+    graph = c.graphs.model.copy()
     graph.constants |= {v: np.asarray(p.model_value) for v, p in graph.parameters.items()}
     graph.parameters = {}
-    return replace(c, model=graph)
+    return c.staged(model=graph)
 
 
 def _turned(c: Compilation) -> Compilation:
-    graph = c.model.copy()
+    graph = c.graphs.model.copy()
     graph.outputs = {f"other {name}": value for name, value in graph.outputs.items()}
-    return replace(c, model=graph, forward=graph)
+    return c.staged(model=graph, forward=graph)
 
 
 #: What a wrong pass does to what is ensured.
 WRONG: dict[str, Callable[[Compilation], Compilation]] = {
-    "canonical": lambda c: replace(c, model=_with_dead_node(c)),
+    "canonical": lambda c: c.staged(model=_with_dead_node(c)),
     "layouts": _turned,
     "scheme": lambda c: replace(c, resolved=c.resolved[1:]),
     "rows": lambda c: replace(c, rows=c.rows[1:]),
     "selected": _without_parameters,
     "step": lambda c: replace(c, step=replace(c.step, signature="gradients")),
     "goal": lambda c: replace(c, goal=pocketune.losses.JointLoss({"nowhere": c.goal})),
-    "suffix": lambda c: replace(c, suffix=_without_parameters(c).model),
-    "inference": lambda c: replace(c, inference=c.suffix),
-    "scored": lambda c: replace(c, scored=c.inference),
+    "suffix": lambda c: c.staged(suffix=_without_parameters(c).graphs.model),
+    "inference": lambda c: c.staged(inference=c.graphs.suffix),
+    "scored": lambda c: c.staged(scored=c.graphs.inference),
     "signatures": lambda c: replace(c, program=c.program.mapped(lambda _, g: _still(g))),
-    "builtins": lambda c: replace(c, program=c.program.including(infer=c.inference)),
-    "scheduled": lambda c: replace(c, program=c.program.including(infer=c.inference)),
+    "builtins": lambda c: replace(c, program=c.program.including(infer=c.graphs.inference)),
+    "scheduled": lambda c: replace(c, program=c.program.including(infer=c.graphs.inference)),
 }
 
 
 def _with_dead_node(c: Compilation) -> Any:
-    graph = c.model.copy()
+    graph = c.graphs.model.copy()
     node = graph.nodes[0]
     graph.nodes = [*graph.nodes, replace(node, outputs=tuple(type(v)(v.type, "dead") for v in node.outputs))]
     return graph

@@ -16,11 +16,11 @@ from converter.training.schemes import adapt, plain, select
 
 def add_adapters(c: Compilation) -> Compilation:
     """Put adapters beside the weights that have one; what trains beside them is kept as without adapters."""
-    model, rows, adapters = adapt(c.model, c.resolved)
+    model, rows, adapters = adapt(c.graphs.model, c.resolved)
     transposed = c.transposed
     if adapters and transposed is None:
-        transposed = better_transposed(specialize(select(absorb_layout(c.model), c.resolved)), c.target)
-    return replace(c, model=model, rows=rows, adapters=adapters, transposed=transposed)
+        transposed = better_transposed(specialize(select(absorb_layout(c.graphs.model), c.resolved)), c.target)
+    return replace(c.staged(model=model), rows=rows, adapters=adapters, transposed=transposed)
 
 
 def make_plain(c: Compilation) -> Compilation:
@@ -29,7 +29,7 @@ def make_plain(c: Compilation) -> Compilation:
         return c
     if c.source.file is None and (c.options.is_int4 or c.options.frozen == "float16"):
         return c  # a weight with its adapter in it is neither any more
-    forward = without_dropout(c.forward)
+    forward = without_dropout(c.graphs.forward)
     made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.transposed or ())
     if c.source.file is not None:  # the file itself is exported: what is merged is all that is asked of this
         made = replace(

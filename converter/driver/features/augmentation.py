@@ -15,7 +15,7 @@ def trace(c: Compilation) -> Compilation:
     """Trace the user's function, with a key made of the number of the call."""
     if c.options.augment is None:
         return c
-    made = canonicalize(augmentation(c.options.augment, c.model.inputs, *c.counter))
+    made = canonicalize(augmentation(c.options.augment, c.graphs.model.inputs, *c.counter))
     counter, count = c.counter
     return replace(c, augmentation=made, step=replace(c.step, carried={**c.step.carried, counter: count}))
 

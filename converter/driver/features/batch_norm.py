@@ -20,8 +20,8 @@ from converter.training.fisher import without_probes
 def make_canonical(c: Compilation) -> Compilation:
     """Bring the model into one form; what layers read whose statistics may train stays apart."""
     layers = c.source.batch_norms if c.options.batch_norm == "train" else ()
-    forward = with_independent_inputs(c.model, layers, canonicalize)
-    return replace(c, model=forward, forward=forward)
+    forward = with_independent_inputs(c.graphs.model, layers, canonicalize)
+    return c.staged(model=forward, forward=forward)
 
 
 def choose_layers(c: Compilation) -> Compilation:
@@ -29,19 +29,19 @@ def choose_layers(c: Compilation) -> Compilation:
     chosen = []
     if c.options.batch_norm == "train":
         trained = {row.parameter for row in c.resolved if row.fraction or row.adapter}
-        chosen = in_training(c.model, c.source.batch_norms, trained)
-    forward = without_masks(c.model, chosen)
-    return replace(c, model=forward, forward=forward, by_batch=chosen)
+        chosen = in_training(c.graphs.model, c.source.batch_norms, trained)
+    forward = without_masks(c.graphs.model, chosen)
+    return replace(c.staged(model=forward, forward=forward), by_batch=chosen)
 
 
 def keep_statistics(c: Compilation) -> Compilation:
     """Make the moving averages state, and what the layers read outputs, so that passes keep both."""
     if c.options.batch_norm == "train":
         check_batch_norm(c.request, c.source.batch_norms, c.by_batch, bool(c.adapters))
-    return replace(c, model=with_statistics(c.model, c.by_batch))
+    return c.staged(model=with_statistics(c.graphs.model, c.by_batch))
 
 
 def take_inputs(c: Compilation) -> Compilation:
     """Take those outputs out again, and the probes of `fisher`."""
-    probed, normalized = statistics_of(c.model, c.by_batch)
-    return replace(c, probed=probed, model=without_probes(probed), normalized=normalized)
+    probed, normalized = statistics_of(c.graphs.model, c.by_batch)
+    return replace(c.staged(probed=probed, model=without_probes(probed)), normalized=normalized)

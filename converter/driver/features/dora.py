@@ -37,12 +37,12 @@ def take_norms(c: Compilation) -> Compilation:
             "columns as they are multiplied: take frozen='int4-blockwise', 'int4' or 'float16', or LoRA",
             page="adapters",
         )
-    model = with_norms(c, c.model)
+    model = with_norms(c, c.graphs.model)
     begin = {p.name: p for p in model.parameters.values()}
     adapters = [a if a.magnitude is None else replace(a, magnitude=begin[a.magnitude.name]) for a in c.adapters]
-    unrounded = with_norms(c, c.unrounded) if c.options.is_int4 else c.unrounded
+    unrounded = with_norms(c, c.graphs.unrounded) if c.options.is_int4 else c.graphs.unrounded
     notes = [*c.notes, _SLOWER] if c.offers("generate") else c.notes
-    return replace(c, model=model, adapters=adapters, unrounded=unrounded, notes=notes)
+    return replace(c.staged(model=model, unrounded=unrounded), adapters=adapters, notes=notes)
 
 
 def with_norms(c: Compilation, graph: Graph) -> Graph:

@@ -12,14 +12,16 @@ from converter.training.step import with_dropout
 
 def drop_marks(c: Compilation) -> Compilation:
     """Leave out what is random in training, unless a step is to draw."""
-    return c if c.options.dropout == "train" else replace(c, model=without_dropout(c.model))
+    return c if c.options.dropout == "train" else c.staged(model=without_dropout(c.graphs.model))
 
 
 def draw_in_step(c: Compilation) -> Compilation:
     """Let the step draw masks, by the number of the call."""
-    return replace(c, step=with_dropout(c.step, *c.counter)) if dropouts(c.model) else c
+    return replace(c, step=with_dropout(c.step, *c.counter)) if dropouts(c.graphs.model) else c
 
 
 def for_inference(c: Compilation) -> Compilation:
     """Keep a model without random marks, for all signatures but the step."""
-    return replace(c, inference=canonicalize(without_dropout(c.suffix)) if dropouts(c.suffix) else c.suffix)
+    return c.staged(
+        inference=canonicalize(without_dropout(c.graphs.suffix)) if dropouts(c.graphs.suffix) else c.graphs.suffix
+    )

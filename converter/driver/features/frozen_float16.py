@@ -22,11 +22,11 @@ def round_weights(c: Compilation) -> Compilation:
         return c
     from converter.driver.quantization import NothingToQuantizeError, QuantizationReport
 
-    model, layers = rounded_to_float16(c.model)
+    model, layers = rounded_to_float16(c.graphs.model)
     if all(layer.form == "float32" for layer in layers):
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
         raise NothingToQuantizeError(f"frozen='float16' changes nothing: no frozen layer becomes float16 ({reasons})")
-    return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers))
+    return replace(c.staged(model=model, unrounded=c.graphs.model), quantization=QuantizationReport(layers))
 
 
 def rounded(c: Compilation, forward: Graph) -> Graph:
@@ -76,4 +76,4 @@ def _in_float32(c: Compilation) -> Iterator[np.ndarray]:
     if c.plain is not None:
         yield from (p.value for p in c.plain.graph.parameters.values() if p.kind == "merged")
     cut = {row.parameter for row in c.rows if 0 < row.fraction < 1}
-    yield from (entries.frozen_rest(p) for p in c.model.parameters.values() if p.name in cut)
+    yield from (entries.frozen_rest(p) for p in c.graphs.model.parameters.values() if p.name in cut)

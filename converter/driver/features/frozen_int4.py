@@ -19,7 +19,7 @@ def store(c: Compilation) -> Compilation:
         return c
     from converter.driver.quantization import NothingToQuantizeError, QuantizationReport
 
-    model, layers = stored(c, c.model)
+    model, layers = stored(c, c.graphs.model)
     if all(layer.form == "float32" for layer in layers):
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
         asked = f"frozen={c.options.frozen!r}"
@@ -30,7 +30,9 @@ def store(c: Compilation) -> Compilation:
             "behind it. frozen='int4' builds the same program"
         )
     notes = [*c.notes, *_rounding_notes(layers)]
-    return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers), notes=notes)
+    return replace(
+        c.staged(model=model, unrounded=c.graphs.model), quantization=QuantizationReport(layers), notes=notes
+    )
 
 
 def _rounding_notes(layers: Iterable[FrozenLayer]) -> Iterator[Note]:

@@ -16,17 +16,19 @@ def quantize_frozen(c: Compilation) -> Compilation:
     lower = partial(to_builtins, target=c.once)
     if c.options.frozen != "int8":
         exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
-        return replace(c, suffix=c.model, plain=exported)
+        return replace(c.staged(suffix=c.graphs.model), plain=exported)
     from converter.driver.quantization import quantize, quantize_plain
 
-    how = c.goal, c.options.calibration, c.model.inputs[0].shape[0], c.target, lower
-    done = quantize(c.probed if c.offers("fisher") else c.model, *how)
+    how = c.goal, c.options.calibration, c.graphs.model.inputs[0].shape[0], c.target, lower
+    done = quantize(c.graphs.probed if c.offers("fisher") else c.graphs.model, *how)
     exported = None if c.plain is None else replace(c.plain, graph=quantize_plain(c.plain.graph, *how))
     suffix = without_probes(done.rest)
-    return replace(c, prefix=done.prefix, probed=done.rest, suffix=suffix, quantization=done.report, plain=exported)
+    return replace(
+        c.staged(prefix=done.prefix, probed=done.rest, suffix=suffix), quantization=done.report, plain=exported
+    )
 
 
 def join_prefix(c: Compilation) -> Compilation:
     """Put the prefix in front of every signature."""
-    prefix = c.prefix
+    prefix = c.graphs.prefix
     return c if prefix is None else replace(c, program=c.program.mapped(lambda _, graph: join(prefix, graph)))

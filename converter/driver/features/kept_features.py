@@ -15,7 +15,7 @@ from converter.training.schemes import cut_frozen_prefix, has_frozen_prefix, joi
 
 def check(c: Compilation) -> Compilation:
     """Raise UsageError where the first layer trains: then there is nothing to keep."""
-    if c.offers("features") and not has_frozen_prefix(c.model):
+    if c.offers("features") and not has_frozen_prefix(c.graphs.model):
         raise UsageError(
             "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
             "leave the signature `features` out.",
@@ -28,10 +28,14 @@ def add_signatures(c: Compilation) -> Compilation:
     """Add `features` and the step on them, lowered."""
     if not c.offers("features"):
         return c
-    features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.suffix)
+    features, rest = (
+        cut_frozen_prefix(c.graphs.model) if c.graphs.prefix is None else (c.graphs.prefix, c.graphs.suffix)
+    )
     on_features = c.step.graphs_on_features(prepared(c, rest), c.step_goal, c.rule)
     on_features = with_watch(c, on_features)
     steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}
-    kept, widened = kept_as_int8(to_builtins(prepared(c, features), c.target) if c.prefix is None else c.prefix)
+    kept, widened = kept_as_int8(
+        to_builtins(prepared(c, features), c.target) if c.graphs.prefix is None else c.graphs.prefix
+    )
     steps = {name: join(widened, graph) for name, graph in steps.items()}
     return replace(c, program=c.program.including(features=kept, **steps))

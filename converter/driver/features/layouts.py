@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from converter.driver.compilation import Compilation
 from converter.ir import Graph
@@ -19,10 +18,10 @@ def assign(c: Compilation) -> Compilation:
     All stays as it was written where the statistics of a batch could not be taken of what lies otherwise.
     """
     by_batch = c.source.batch_norms if c.options.batch_norm == "train" else ()
-    forward = laid(c, c.model, by_batch)
-    if forward is c.model or (by_batch and not have_one_axis(forward, by_batch)):
+    forward = laid(c, c.graphs.model, by_batch)
+    if forward is c.graphs.model or (by_batch and not have_one_axis(forward, by_batch)):
         return c
-    return replace(c, model=forward, forward=forward)
+    return c.staged(model=forward, forward=forward)
 
 
 def laid(c: Compilation, forward: Graph, by_batch: Sequence[BatchNorm]) -> Graph:

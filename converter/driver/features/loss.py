@@ -39,7 +39,7 @@ def form_step(c: Compilation) -> Compilation:
 
 def check_weights(c: Compilation) -> Compilation:
     """Raise NumericError where a weight is not finite."""
-    known = [p for p in c.model.parameters.values() if not is_described(p.model_value)]
+    known = [p for p in c.graphs.model.parameters.values() if not is_described(p.model_value)]
     broken = [p.name for p in known if not np.isfinite(p.view.of(p.model_value)).all()]
     if broken:
         raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
@@ -48,7 +48,7 @@ def check_weights(c: Compilation) -> Compilation:
 
 def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
-    goal = replace(_loss(c, c.model), penalties=c.source.regularization.penalties)
+    goal = replace(_loss(c, c.graphs.model), penalties=c.source.regularization.penalties)
     near = _near_base(c, goal)
     return replace(c, goal=goal, step_goal=near, notes=[*c.notes, *_of_penalty(c.options.keep_base)])
 
@@ -101,10 +101,12 @@ def _loss(c: Compilation, forward: Graph) -> Loss | JointLoss:
 
 def find_mixing(c: Compilation) -> Compilation:
     """Find where rows of a batch influence each other. Raise UsageError where they may not."""
-    mixing = whole_batches(c.model, c.goal, c.request.signatures, c.request.step, c.augmentation)
+    mixing = whole_batches(c.graphs.model, c.goal, c.request.signatures, c.request.step, c.augmentation)
     if c.several_rows is not None:
         _check_parts(c)
-    check_fisher(c.request, any(p.kind == "choice" for p in c.model.parameters.values()), mixing.get(c.request.step))
+    check_fisher(
+        c.request, any(p.kind == "choice" for p in c.graphs.model.parameters.values()), mixing.get(c.request.step)
+    )
     others = {f"{INFER}{rows}": mixing["infer"] for rows in c.request.rows_to_infer if "infer" in mixing}
     return replace(c, mixing=mixing | others)
 

@@ -24,12 +24,12 @@ def carry_over(c: Compilation) -> Compilation:
     notes = list(c.notes)
     if not c.target.is_cpu:
         _check_fed(c)
-        model, probed, count = file.computed(c.model), file.computed(c.probed), 0
+        model, probed, count = file.computed(c.graphs.model), file.computed(c.graphs.probed), 0
         if file.is_quantized:
             said = f"{c.target.name} runs no operators on integers: near the file's numbers, not its bits"
             notes.append(Note("quantised layers", "in float32", said))
     else:
-        (model, count), (probed, _) = file.carried(c.model), file.carried(c.probed)
+        (model, count), (probed, _) = file.carried(c.graphs.model), file.carried(c.graphs.probed)
     if count:
         notes.append(
             Note(f"{count} operators", "as in the file", "nothing in front of them trains: to the bit the same")
@@ -40,12 +40,12 @@ def carry_over(c: Compilation) -> Compilation:
         else row
         for row in c.rows
     ]
-    return replace(c, model=model, probed=probed, rows=rows, notes=notes)
+    return replace(c.staged(model=model, probed=probed), rows=rows, notes=notes)
 
 
 def _check_fed(c: Compilation) -> None:
     """Raise UnsupportedError where the engine has no kernel that reads the integers that the file is fed."""
-    for value in c.model.inputs:
+    for value in c.graphs.model.inputs:
         if value.type.quantization is not None and not c.target.is_cpu:  # DEQUANTIZE is theirs of constants alone
             raise UnsupportedError(
                 f"the file takes {value.dtype.name} as {value.name}, and {c.target.name} computes on float32 alone. "
@@ -59,12 +59,12 @@ def graft(c: Compilation) -> Compilation:
     file = c.source.file
     if file is None or not c.offers("infer"):
         return c
-    trained = {p.name for p in c.model.parameters.values() if p.kind in ("weight", "statistic")}
+    trained = {p.name for p in c.graphs.model.parameters.values() if p.kind in ("weight", "statistic")}
     trained |= {adapter.weight for adapter in c.adapters}
     made = file.export(trained, c.options.labels, next(iter(c.source.graph.outputs.values())).shape[-1])
     notes = [*c.notes, *made.notes]
     halves = c.options.frozen == "float16" and not file.has_float16
-    if c.prefix is not None or halves or c.options.is_int4:
+    if c.graphs.prefix is not None or halves or c.options.is_int4:
         said = "the exported file keeps those of the file: near what infer gives here, not its bits"
         notes.append(Note("frozen layers", f"{c.options.frozen} here", said))
     if made.graph is None:

@@ -23,10 +23,10 @@ def select_and_trace(c: Compilation) -> Compilation:
     """Freeze what does not train, and trace the optimizer for the rest."""
     from converter.training.optim.notes import optimizer_notes
 
-    model, rule = with_optimizer(c.model, c.rows, c.optimizer, c.target, c.transposed)
+    model, rule = with_optimizer(c.graphs.model, c.rows, c.optimizer, c.target, c.transposed)
     notes = optimizer_notes(c.optimizer, rule, {p.name: p.model_value.shape for p in model.weights().values()})
     rule = constrained(rule, c.source.regularization.constraints, model.weights())
-    return replace(c, model=model, rule=rule, notes=[*c.notes, *notes])
+    return replace(c.staged(model=model), rule=rule, notes=[*c.notes, *notes])
 
 
 def with_optimizer(

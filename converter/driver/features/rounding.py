@@ -20,20 +20,21 @@ def measure(c: Compilation) -> Compilation:
     from converter.driver.quantization import compare, samples_of
 
     assert c.quantization is not None
-    samples = samples_of(c.model, c.goal, c.options.calibration)
+    samples = samples_of(c.graphs.model, c.goal, c.options.calibration)
     before, after = (
-        to_builtins(attach_loss(graph, c.goal) if samples.labelled else graph, c.once) for graph in (_exact(c), c.model)
+        to_builtins(attach_loss(graph, c.goal) if samples.labelled else graph, c.once)
+        for graph in (_exact(c), c.graphs.model)
     )
-    rows = c.model.inputs[0].shape[0]
+    rows = c.graphs.model.inputs[0].shape[0]
     layers, classifies = c.quantization.layers, c.goal.classifies
-    report = compare(before, after, samples, rows, layers, classifies, list(c.model.outputs))
+    report = compare(before, after, samples, rows, layers, classifies, list(c.graphs.model.outputs))
     return replace(c, quantization=report)
 
 
 def _exact(c: Compilation) -> Graph:
     """Return the model as it is before anything of it is rounded."""
     if c.options.is_int4:
-        return like(c.model, read_weights(c.unrounded), c.rows, c.rule.layout_invariant)
-    exact = c.model.copy()
-    exact.constants = {v: c.unrounded.constants.get(v, array) for v, array in c.model.constants.items()}
+        return like(c.graphs.model, read_weights(c.graphs.unrounded), c.rows, c.rule.layout_invariant)
+    exact = c.graphs.model.copy()
+    exact.constants = {v: c.graphs.unrounded.constants.get(v, array) for v, array in c.graphs.model.constants.items()}
     return exact

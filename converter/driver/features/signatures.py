@@ -36,23 +36,23 @@ def prepared(c: Compilation, graph: Graph) -> Graph:
 
 def score(c: Compilation) -> Compilation:
     """Join the loss with the model, for `evaluate`."""
-    scored = attach_loss(prepared(c, c.inference), c.goal)
-    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in c.inference.outputs}
-    return replace(c, scored=scored)
+    scored = attach_loss(prepared(c, c.graphs.inference), c.goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in c.graphs.inference.outputs}
+    return c.staged(scored=scored)
 
 
 def build_step(c: Compilation) -> Compilation:
     """Build the graphs of the step: forward, pruned backward and update."""
-    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.suffix), c.step_goal, c.rule)))
+    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.graphs.suffix), c.step_goal, c.rule)))
 
 
 def add_evaluate_and_infer(c: Compilation) -> Compilation:
     """Add `evaluate` and `infer`, where they are asked for."""
     program = c.program
     if c.offers("evaluate"):
-        program = program.including(evaluate=eliminate_dead_code(c.scored))
+        program = program.including(evaluate=eliminate_dead_code(c.graphs.scored))
     if c.offers("infer"):
-        program = program.including(infer=_stored_alike(c, c.inference))
+        program = program.including(infer=_stored_alike(c, c.graphs.inference))
     return replace(c, program=program)
 
 
@@ -68,7 +68,7 @@ def add_other_rows(c: Compilation) -> Compilation:
             other, _ = frozen_int4.stored(c, other)
         other = with_norms(c, other)
         given = graph.outputs.keys() if name in c.generating else None
-        made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
+        made = like(c.graphs.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
         program = program.including(**{name: _stored_alike(c, frozen_float16.rounded(c, made))})
     return replace(c, program=program)
 
@@ -82,5 +82,5 @@ def add_fisher(c: Compilation) -> Compilation:
     """Add `fisher`, which weighs channels."""
     if not c.offers("fisher"):
         return c
-    inference = canonicalize(without_dropout(c.probed)) if dropouts(c.probed) else c.probed
+    inference = canonicalize(without_dropout(c.graphs.probed)) if dropouts(c.graphs.probed) else c.graphs.probed
     return replace(c, program=c.program.including(fisher=fisher(inference, c.goal)))

@@ -112,6 +112,7 @@ def _rounds(
         except UnknownNode as error:  # as of a server that began anew
             client.note(str(error))
             fleet.join(register)
+            client.say("joined again")
             message = None
         except RefusedRound as error:
             client.note(str(error))
@@ -127,7 +128,7 @@ class _Client:
     """Answers messages, each run's with its own context."""
 
     def __init__(self, app: ClientApp, fleet: Fleet, say: Callable[[str], None]) -> None:
-        self._app, self._fleet, self._say = app, fleet, say
+        self._app, self._fleet, self.say = app, fleet, say
         self._contexts: dict[int, Context] = {}
         self.served = Served()
 
@@ -145,12 +146,12 @@ class _Client:
             self.note(f"answered with an error: {reply.error.reason}")
         else:
             self.served.messages += 1
-            self._say(f"{_said(message, reply)}; {size(sent)} left this machine")
+            self.say(f"{_said(message, reply)}; {size(sent)} left this machine")
 
     def note(self, reason: str) -> None:
         """Keeps why a round came to nothing."""
         self.served.errors.append(reason)
-        self._say(reason)
+        self.say(reason)
 
     def _reply(self, message: Message) -> Message:
         from flwr.app import Context, Error, Message, RecordDict

@@ -14,9 +14,11 @@ from converter.backend.peephole.fuse import fuse
 from converter.backend.peephole.masks import without_clamps
 from converter.backend.peephole.merge_axes import with_fewer_axes
 from converter.backend.peephole.products import smallest_products
+from converter.backend.peephole.repeated import met_as_they_are
 from converter.backend.peephole.transposed import transposed_once
 from converter.backend.peephole.wide_pixels import with_wide_pixels
 from converter.backend.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, tables, transient
+from converter.backend.schedule.micro_order import in_micro_order
 from converter.backend.schedule.overwriting import without_overwriting
 from converter.backend.schedule.saved_masks import masks_in_int8
 from converter.backend.targets import Target
@@ -38,6 +40,8 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
     `again`: with most of the forward pass computed twice where that needs less, with the constants packed for it.
     """
     lowered = map_bodies(lowered, lambda body: in_order(body, target))
+    if target.is_micro:
+        return without_overwriting(in_micro_order(lowered, target.records["board"]), stateless=True)
 
     known: dict[tuple[Node, ...], int] = {}
 
@@ -116,6 +120,8 @@ def _by_segments(
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
     lowered = avoid.without(_lowered(graph, target, report), target.avoids)
+    if target.is_micro:
+        lowered = met_as_they_are(map_bodies(lowered, fuse))  # what stands for a product may take its bias
     check_limits(lowered, target)
     return lowered
 
@@ -188,6 +194,8 @@ def _sentence(ways: Iterable[str]) -> str:
 
 def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
+    if target.is_micro:
+        return merge_common_subexpressions(smallest_products(lowered), lambda op: op.copies())
     if not target.is_cpu:
         return lowered
     # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.

@@ -15,6 +15,7 @@ from typer.models import CommandInfo
 
 from converter.cli import completion
 from converter.cli.as_json import print_json
+from converter.cli.boards import board_for, show_fits, with_fits
 from converter.cli.build_summary import summarize
 from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
@@ -32,6 +33,7 @@ from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
     NOT_PRICED,
+    BoardName,
     Debug,
     Json,
     Model,
@@ -210,6 +212,7 @@ def schemes(
     trust: Trust = False,
     update: Updates = None,
     profile: Profile = None,
+    board: BoardName = None,
     wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -219,6 +222,7 @@ def schemes(
     """Show what each update scheme would cost on MODEL. Nothing is run, no file is written."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
+        on = None if board is None else board_for(board, flags)
         job = job_of(recipe, trust, model=model, profile=profile, **flags)
         schemes = schemes_of(job, update)
     job = measured(job, narrator)
@@ -226,9 +230,11 @@ def schemes(
         subject = job.model()
     rows = compare(job, subject, schemes, narrator)
     if as_json:
-        print_json({"model": job.name, "batch": job.batch, "schemes": rows})
+        print_json({"model": job.name, "batch": job.batch, "schemes": rows if on is None else with_fits(rows, on)})
     else:
         Results(wide).schemes(rows, job.recipe.get("target") or Options.target)
+        if on is not None:
+            show_fits(rows, on)
 
 
 @app.command()

@@ -43,6 +43,10 @@ Profile = Annotated[
     typer.Option(help="measured: tune for what operators cost on this machine, measured once, in half a minute."),
 ]
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
+BoardName = Annotated[
+    str | None,
+    typer.Option("--board", metavar="NAME", help="Say whether it fits on a board (any other word lists them)."),
+]
 Out = Annotated[str | None, typer.Option(help="The file to write.", show_default="the model's name")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Wide = Annotated[bool, typer.Option("--wide", help="All columns and rows of tables, not only what 80 columns hold.")]

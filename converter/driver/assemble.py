@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +13,8 @@ import numpy as np
 from converter.backend.emit.emit import Draft, Subgraph, draft
 from converter.backend.lowering import state as export
 from converter.backend.schedule import keeps_order, numbering
+from converter.backend.schedule.micro_graph import micro_numbering
+from converter.backend.targets import Target
 from converter.driver import entries
 from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
@@ -21,7 +23,7 @@ from converter.driver.plain.any_rows import FixedRows, for_any_rows, held_to_its
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
 from converter.driver.requests import Request
-from converter.ir import INT4, Graph, Parameter, nested
+from converter.ir import INT4, Graph, Parameter, Value, nested
 from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import checksum, gguf_names, origins
@@ -177,11 +179,18 @@ def _drawn(
         )
     subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
     in_order = keeps_order(signatures.values(), request.state)
-    numbered = partial(numbering, lanes=request.target.lanes, in_order=in_order)
+    numbered = _numbering(request.target, exported.values(), in_order)
     description = f"Pocketune training program of {done.source.name}"
     return manifest, draft(
         subgraphs, metadata, description, stored, derived, in_order, numbered, request.target.is_newest
     )
+
+
+def _numbering(target: Target, exported: Collection[Graph], in_order: bool) -> Callable[[Graph], list[Value]]:
+    """Return in which order what a subgraph's nodes make gets its numbers, which the runtime's planner looks at."""
+    if not target.is_micro:
+        return partial(numbering, lanes=target.lanes, in_order=in_order)
+    return lambda graph: micro_numbering(graph, target.records["board"]) if graph in exported else []
 
 
 def _manifest(

@@ -235,6 +235,17 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "absent": (lambda b, x, y: b(tfl.Atan2(), x, y), (floats(3, 4), floats(3, 4))),
 }
 
+
+def products_that_copy(b: Builder, x: Value, y: Value, w: Value, row: Value) -> Value:
+    """Of stacked matrices, of all rows by one, and of a column by a row."""
+    made = [
+        b(tfl.BatchMatmul(True, False), x, y),
+        b(tfl.BatchMatmul(), x, w),
+        b(tfl.BatchMatmul(True, False), row, row),
+    ]
+    return b(tfl.Concatenation(0), *(b(tfl.Reshape((v.type.size,)), v) for v in made))
+
+
 #: Those of microcontrollers.
 MICRO: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "absent-power": (powers, (np.abs(floats(3, 4)) + np.float32(0.5), floats(3, 4), np.float32([7]))),
@@ -253,6 +264,7 @@ MICRO: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     ),
     "moved-integers": (moved_integers, (LARGE.reshape(1, -1) * np.int32([[1], [-1]]), np.array([1, 0], np.int32))),
     "moved-truth-values": (moved_truth, (floats(3, 4), np.array([2, 0], np.int32))),
+    "product-that-copies": (products_that_copy, (floats(2, 3, 4), floats(2, 3, 5), floats(4, 6), floats(1, 4))),
 }
 CASES |= MICRO
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from converter.backend.emit.emit import Subgraph, emit
-from converter.backend.lowering.state import AS_ARGUMENTS, with_own_results
-from converter.backend.schedule.micro_arena import micro_arena
+from converter.backend.schedule.micro_graph import arena_of
 from converter.backend.targets import Target
 from converter.ir import Graph
 
@@ -30,14 +26,6 @@ def micro_resident(step: Sequence[Graph], state_bytes: int, target: Target, stat
         `state_bytes`: the state as the sketch keeps it between calls.
         `packed_bytes`, `mapped_bytes`: none; constants are read where they lie in flash.
     """
-    exported = [with_own_results(AS_ARGUMENTS[state](graph)) for graph in step]
-    arena = max(micro_arena(_file(graph), target.records["board"]).size for graph in exported)
+    arena = max(arena_of(graph, target.records["board"], state).size for graph in step)
     parts = {"arena_bytes": arena, "state_bytes": state_bytes, "packed_bytes": 0, "mapped_bytes": 0}
     return {"resident_bytes": sum(parts.values()), **parts}
-
-
-def _file(graph: Graph) -> bytes:
-    """Return a file of a graph whose constants are short: their bytes are none of an arena's."""
-    short = graph.copy()
-    short.constants = {value: np.zeros(1, value.dtype) for value in graph.constants}
-    return emit([Subgraph("step", short)], {}, "")

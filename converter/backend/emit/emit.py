@@ -165,10 +165,14 @@ def draft(
 
 
 def emit(
-    subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str, in_order: bool = False
+    subgraphs: Sequence[Subgraph],
+    metadata: Mapping[str, bytes],
+    description: str,
+    in_order: bool = False,
+    numbered: Numbering = lambda graph: (),
 ) -> bytes:
     """Return the bytes of a `.tflite` file; see `draft`."""
-    made = draft(subgraphs, metadata, description, in_order=in_order)
+    made = draft(subgraphs, metadata, description, in_order=in_order, numbered=numbered)
     return made.buffers.file(made.builder)
 
 

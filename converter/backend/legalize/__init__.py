@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from converter.backend import builtins as tfl
-from converter.backend.legalize import absent, constants, functions, matrices, micro, movement, ranks, stored, windows
+from converter.backend.legalize import (
+    absent,
+    constants,
+    copies,
+    functions,
+    matrices,
+    micro,
+    movement,
+    ranks,
+    stored,
+    windows,
+)
 from converter.backend.legalize.pattern import PATTERNS, Pattern
 from converter.ir import Graph, Node, Value
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
@@ -63,6 +74,7 @@ __all__ = [
     "Pattern",
     "absent",
     "constants",
+    "copies",
     "functions",
     "left",
     "matrices",

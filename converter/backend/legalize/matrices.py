@@ -16,7 +16,7 @@ _WIDEST = 32768
 _BLOCK = 16384
 
 
-def _swapped(b: Rewriter, x: Value) -> Value:
+def swapped(b: Rewriter, x: Value) -> Value:
     """The last two axes exchanged."""
     rank, array = x.type.rank, b.array(x)
     if array is not None:
@@ -37,7 +37,7 @@ def _turns_beside_a_constant(b: Rewriter, node: Node) -> bool:
 def transposed_before(b: Rewriter, node: Node) -> Value:
     """The constant at compile time, the other operand by a TRANSPOSE."""
     x, w = node.inputs
-    return b(tfl.BatchMatmul(), _swapped(b, x) if node.op.adj_x else x, _swapped(b, w) if node.op.adj_y else w)
+    return b(tfl.BatchMatmul(), swapped(b, x) if node.op.adj_x else x, swapped(b, w) if node.op.adj_y else w)
 
 
 @avoids(
@@ -48,8 +48,8 @@ def transposed_before(b: Rewriter, node: Node) -> Value:
 def with_the_constant_second(b: Rewriter, node: Node) -> Value:
     """X W as the transposed product of W and X transposed."""
     x, w = node.inputs
-    left = w if node.op.adj_y else _swapped(b, w)
-    return _swapped(b, b(tfl.BatchMatmul(), left, x if node.op.adj_x else _swapped(b, x)))
+    left = w if node.op.adj_y else swapped(b, w)
+    return swapped(b, b(tfl.BatchMatmul(), left, x if node.op.adj_x else swapped(b, x)))
 
 
 def _differ_in_batch(b: Rewriter, node: Node) -> bool:
@@ -70,13 +70,13 @@ def of_equal_batch(b: Rewriter, node: Node) -> Value:
     x, w = node.inputs
     adj_x, adj_y = node.op.adj_x, node.op.adj_y
     if w.type.rank == 2:
-        rows = _swapped(b, x) if adj_x else x
+        rows = swapped(b, x) if adj_x else x
         made = b(tfl.BatchMatmul(False, adj_y), reshaped(b, rows, flat(rows.shape)), w)
         return reshaped(b, made, node.output.shape)
     if x.type.rank == 2:
-        columns = w if adj_y else _swapped(b, w)
+        columns = w if adj_y else swapped(b, w)
         made = b(tfl.BatchMatmul(False, not adj_x), reshaped(b, columns, flat(columns.shape)), x)
-        return _swapped(b, reshaped(b, made, (*columns.shape[:-1], made.shape[-1])))
+        return swapped(b, reshaped(b, made, (*columns.shape[:-1], made.shape[-1])))
     batch = node.output.shape[:-2]
     return b(node.op, *(repeated(b, v, (*batch, *v.shape[-2:])) for v in (x, w)))
 

@@ -26,7 +26,7 @@ _BYTES = {
 }  # fmt: skip
 #: What asks for two lists of whole numbers while it runs: a place in its operand, and its axes.
 _REDUCTIONS = ("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN")
-#: Convolutions, which keep a number for each channel of their result.
+#: Convolutions, which keep a factor and a shift for each channel of their result, whatever its type.
 _BY_CHANNEL = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 
 
@@ -84,7 +84,7 @@ def micro_arena(program: bytes, records: Mapping[str, int], start: int = 0) -> M
             kind, operands = _kind(model, operator), [graph.tensors[i] for i in operator.inputs if i >= 0]
             kept += records.get(kind, 0)
             if kind in _BY_CHANNEL:
-                kept += _aligned(4 * int(graph.tensors[operator.outputs[0]].shape[-1]))
+                kept += 2 * _aligned(4 * int(graph.tensors[operator.outputs[0]].shape[-1]))
             if kind == "BATCH_MATMUL":
                 options = operator.builtinOptions
                 transposed = [operands[0]] * bool(options.adjX) + [operands[1]] * (not options.adjY)

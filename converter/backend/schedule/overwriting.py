@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from converter.backend import builtins as tfl
-from converter.backend.lowering.state import with_variables
+from converter.backend.lowering.state import with_state_as_arguments, with_variables
 from converter.backend.schedule.memory import shared_buffers
 from converter.ir import Graph, Node, Value
 
 
-def without_overwriting(graph: Graph) -> Graph:
+def without_overwriting(graph: Graph, stateless: bool = False) -> Graph:
     """Reshapes on whose result something would be computed in place, while others read their operand, take a copy.
 
     Before: dy = SUB(a, b), in place of a; r = RESHAPE(dy); z = MUL(r, c), in place of a, too; dw = x' @ dy.
@@ -23,8 +23,10 @@ def without_overwriting(graph: Graph) -> Graph:
 
     Args:
         graph: lowered, scheduled; a loop's body as well. Its state may become variables or arguments.
+        stateless: whether it becomes arguments.
     """
-    in_place = {*_shared_and_overwritten(graph), *_shared_and_overwritten(with_variables(graph))}
+    exported = [with_state_as_arguments(graph)] if stateless else [graph, with_variables(graph)]
+    in_place = {node for each in exported for node in _shared_and_overwritten(each)}
     after = graph.copy()
     after.nodes = []
     for node in graph.nodes:

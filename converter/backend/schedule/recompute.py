@@ -17,7 +17,7 @@ SMALLEST = 1 << 16
 LONGEST = 3
 
 
-def recompute(graph: Graph) -> Graph:
+def recompute(graph: Graph, smallest: int = SMALLEST) -> Graph:
     """Return the lowered graph with residuals recomputed that cheap operators make of what is kept anyway.
 
     Before: y = Gelu(x); z = y @ W; ...; dW = y' @ dz; dx = GeluGrad(x, dz).
@@ -26,12 +26,12 @@ def recompute(graph: Graph) -> Graph:
     Nothing lives longer than before, or only what is a small part of the residual. The same graph when there is nothing
     to be won.
     """
-    return _Recomputation(graph).graph()
+    return _Recomputation(graph, smallest).graph()
 
 
 class _Recomputation:
-    def __init__(self, graph: Graph) -> None:
-        self.given = graph
+    def __init__(self, graph: Graph, smallest: int) -> None:
+        self.given, self.smallest = graph, smallest
         self.makers = graph.producers()
         readers = graph.consumers()
         self.before = graph.copy()
@@ -46,7 +46,7 @@ class _Recomputation:
         residuals = [
             v
             for v, late in self.late.items()
-            if late and v.type.nbytes >= SMALLEST and v not in results and self._is_forward(v)
+            if late and v.type.nbytes >= self.smallest and v not in results and self._is_forward(v)
         ]
         # From the input on: what is recomputed already can be read by the next.
         for value in sorted(residuals, key=lambda v: self.position[self.makers[v]]):

@@ -133,6 +133,11 @@ class Target:
         """Whether the table tells of a CPU, which computes in float32."""
         return not self.accelerator
 
+    @property
+    def is_micro(self) -> bool:
+        """Whether its runtime is given an arena: each operator takes memory there, and each RESHAPE is a copy."""
+        return bool(self.records)
+
     def repeats(self, code: str) -> bool:
         """Return whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
         return any(key.startswith(f"{code}.") and key.endswith(".broadcast") for key in self.limits)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optax
 import pytest
 
 import converter
@@ -33,10 +34,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rows-added-up": ("mlp-elu", {"update": "full", "batch": 4, "micro_batch": 1, "optimizer": "adam"}),
     "recurrent": ("recurrent", {"update": "head", "batch": 2, "optimizer": "sgd"}),
 }
+#: Steps that overshoot: a first loss is finite, and no weight behind it.
+OVERSHOOTING: dict[str, tuple[str, dict[str, Any]]] = {
+    "at-once": ("mlp-elu", {"update": "full", "batch": 1, "optimizer": optax.sgd(3e38)}),
+    "added-up": ("mlp-elu", {"update": "full", "batch": 2, "micro_batch": 1, "optimizer": optax.sgd(3e38)}),
+}
 
 
 def device_of(board: str, case: str, folder: Path) -> tuple[Path, Device]:
-    net, options = CASES[case]
+    net, options = (CASES | OVERSHOOTING)[case]
     path = folder / "p.tflite"
     settings = {"loss": "sparse_categorical_crossentropy", "check": False, **options}
     converter.build(NETS[net]().model(), target="tflm", **settings).write(path)
@@ -118,6 +124,22 @@ def test_wrong_rows_are_refused_and_change_nothing(tmp_path: Path) -> None:
     commands = [command("d", 2), *(command("t", 2, [row]) for row in wrong), command("t", 2, [[x, y]] * 2)]
     before, *refused, after = device.run([*commands, command("d", 2)])
     assert [answer.status for answer in refused] == ["target", "target", "not finite", "rows"]
+    assert before.data == after.data
+
+
+@pytest.mark.parametrize("case", OVERSHOOTING)
+def test_a_step_behind_which_weights_are_not_finite_changes_nothing(case: str, tmp_path: Path) -> None:
+    path, device = device_of("cortex-m4", case, tmp_path)
+    (x, _), *_ = rows_of(path, 1, 0)
+    with TrainingSession(path) as session:  # the label that the model takes for the least likely one
+        y = np.int32(session.infer(100 * x[None])[0].argmin())
+    rows = [[100 * x, y]] * read_program(path).manifest.batch
+    evaluated, before, trained, after = device.run(
+        [command("e", 2, rows), command("d", 2), command("t", 2, rows), command("d", 2)]
+    )
+    assert evaluated.status == "ok"
+    assert np.isfinite(evaluated.floats()[0])
+    assert trained.status == "not finite"
     assert before.data == after.data
 
 

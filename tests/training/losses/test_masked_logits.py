@@ -56,6 +56,9 @@ CASES: list[tuple[str, np.ndarray, Callable, Callable | None]] = [
     ("kl_divergence", ONE_HOT, k.kl_divergence, None),
 ]
 
+#: Losses are written in other operators for microcontrollers.
+TARGETS = ("litert-2", "tflm")
+
 
 def masked(fill: float, link: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     """A model of the first columns of x, which the others show or hide."""
@@ -65,11 +68,12 @@ def masked(fill: float, link: Callable[[Any], Any]) -> Callable[[Any, Any], Any]
 def compare(apply: Callable, loss: str, x: np.ndarray, y: np.ndarray, reference: Callable) -> None:
     """Asserts that a step has the reference's loss and gradient."""
     model = jax_frontend.Model(apply, {"w": SCALES}, [jax.ShapeDtypeStruct((1, 8), jnp.float32)])
-    program = converter.build(model, loss=loss, optimizer=optax.sgd(0.1), batch=BATCH, check=False)
     value, gradient = jax.value_and_grad(lambda w: reference(jnp.asarray(y), apply({"w": w}, x)).mean())(SCALES)
-    with TrainingSession(program.data) as session:
-        assert session.train(x, y, RATE) == pytest.approx(float(value), rel=1e-5, abs=1e-6)
-        np.testing.assert_allclose(session.parameters()["w"], SCALES - RATE * gradient, rtol=1e-4, atol=1e-5)
+    for target in TARGETS:
+        program = converter.build(model, loss=loss, optimizer=optax.sgd(0.1), batch=BATCH, check=False, target=target)
+        with TrainingSession(program.data) as session:
+            assert session.train(x, y, RATE) == pytest.approx(float(value), rel=1e-5, abs=1e-6)
+            np.testing.assert_allclose(session.parameters()["w"], SCALES - RATE * gradient, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("fill", [-np.inf, -1e9])
@@ -101,9 +105,10 @@ def test_classes_may_be_padded_with_what_masks_them(
 def test_a_masked_label_of_logits_makes_the_loss_infinite_as_in_jax() -> None:
     model = jax_frontend.Model(masked(-np.inf, lambda z: z), {"w": SCALES}, [jax.ShapeDtypeStruct((1, 8), jnp.float32)])
     for loss, y in (("sparse_categorical_crossentropy", LABELS), ("categorical_crossentropy", ONE_HOT)):
-        program = converter.build(model, loss=loss, optimizer=optax.sgd(0.1), batch=BATCH, check=False)
-        with TrainingSession(program.data) as session, pytest.raises(NumericError, match="the loss is inf"):
-            session.train(X[1:], y[1:], RATE)
+        for target in TARGETS:
+            program = converter.build(model, loss=loss, optimizer="sgd", batch=BATCH, check=False, target=target)
+            with TrainingSession(program.data) as session, pytest.raises(NumericError, match="the loss is inf"):
+                session.train(X[1:], y[1:], RATE)
 
 
 def test_a_teacher_may_mask_classes_too() -> None:

@@ -50,6 +50,8 @@ def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[For
     forms = [Form("builtin", cost, lambda: _builtin(c, op, x, w))]
     if w.constant:
         return forms + winograd(c, op, x, w)
+    if c.target.is_micro:
+        return forms
     forms += _by_products(c, op, x, w)
     if w.transposed:
         return forms
@@ -96,7 +98,7 @@ def conv_input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -
     if op.dilation == (1, 1):
         cost = c.target.macs(f"transpose_conv.{transposed.kind}", macs(op, dy, w)) + transposed.whole_cost()
         forms.append(Form("transpose_conv", cost, lambda: _transpose_conv(c, op, dy, w)))
-    if op.strides != (1, 1):
+    if op.strides != (1, 1) and not c.target.is_micro:
         forms += [form for make in (taps.input_grad, taps.input_grad_by_parts) if (form := make(c, op, dy, transposed))]
     if op.strides == (1, 1) or not forms:
         dy = spread_out(c, op, dy)

@@ -31,6 +31,9 @@ lowers = LoweringRules()
 @lowers(ops.Conv2DFilterGrad)
 def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:
     builtin = Form("builtin", _by_conv_cost(c, op, x, dy), lambda: _by_conv(c, op, x, dy))
+    if c.target.is_micro:
+        pointwise = op.kernel == op.strides == (1, 1) and not any(map(any, op.padding))
+        return _by_pixels(c, x, dy) if pointwise else builtin.emit()
     forms = [builtin, *_by_products(c, op, x, dy)]
     shape = (dy.shape[3], *op.kernel, x.shape[3])
 
@@ -43,6 +46,16 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
         ]
 
     return c.cheapest(forms + gathered(c, op, x, op.kernel, after))
+
+
+def _by_pixels(c: Lowering, x: Value, dy: Value) -> Value:
+    """Of a 1x1 filter: a convolution of dy with x, all pixels of a channel being one window, and no RESHAPE.
+
+    The longest axis of pixels stands last, where the kernel has its innermost loop.
+    """
+    *others, longest = sorted(range(3), key=lambda axis: x.shape[axis])
+    image, kernel = (c.transpose(v, (3, *others, longest)) for v in (dy, x))
+    return c(tfl.Conv2D((1, 1), "VALID", (1, 1)), image, kernel, zero_bias(c, x.shape[3]))
 
 
 def _by_products(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> list[Form]:

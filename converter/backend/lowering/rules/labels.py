@@ -27,6 +27,8 @@ def one_hot(c: Lowering, op: ops.OneHot, indices: Value) -> Value:
     """
     if not c.target.is_cpu or op.depth > EXACT:
         return c(tfl.OneHot(op.depth), indices)
+    if c.target.is_micro:
+        return c.reshape(c(tfl.Cast(FLOAT32), _at_label(c, op.depth, indices)), (*indices.shape, op.depth))
     separate = _apart(c, op.depth, indices)
     return c.reshape(c(tfl.Sub("RELU"), 1.0, separate), (*indices.shape, op.depth))
 
@@ -54,6 +56,9 @@ def is_class(c: Lowering, op: ops.IsClass, indices: Value) -> Value:
     if not c.target.is_cpu or op.depth > EXACT:
         rows = one_hot(c, ops.OneHot(op.depth), indices)
         return c(tfl.Sum((len(rows.shape) - 1,)), rows)
+    if c.target.is_micro:  # each operator takes memory, and the derivative has these rows, too
+        rows = one_hot(c, ops.OneHot(op.depth), indices)
+        return c.reshape(c(tfl.ReduceMax((len(rows.shape) - 1,), keepdims=True), rows), indices.shape)
     index = c(tfl.Cast(FLOAT32), indices)
     nearest = c(tfl.Minimum(), c(tfl.Maximum(), index, 0.0), float(op.depth - 1))
     return c(tfl.Sub("RELU"), 1.0, c(tfl.SquaredDifference(), nearest, index))
@@ -69,6 +74,8 @@ def label_cross_entropy(c: Lowering, op: ops.LabelCrossEntropy, logits: Value, l
     classes = logits.shape[-1]
     if not c.target.is_cpu or classes > EXACT:
         return _by_one_hot(c, op, logits, labels)
+    if c.target.is_micro and not op.everywhere:
+        return _with_few_operators(c, logits, labels)
     last = (len(logits.shape) - 1,)
     most = c(tfl.Log(), c(tfl.ReduceMax(last, keepdims=True), c(tfl.Softmax(), logits)))
     separate = c.reshape(_apart(c, classes, labels), logits.shape)
@@ -79,6 +86,21 @@ def label_cross_entropy(c: Lowering, op: ops.LabelCrossEntropy, logits: Value, l
     below = c(tfl.Sub(), c(tfl.ReduceMax(last, keepdims=True), logits), of_label)
     surprise = c.reshape(c(tfl.Sub(), below, most), labels.shape)
     return _unbounded(c, surprise if op.everywhere else c(tfl.Mul(), surprise, known))
+
+
+def _with_few_operators(c: Lowering, logits: Value, labels: Value) -> Value:
+    """-min(log softmax(z) at the label, 0 at the other classes), for runtimes where each operator takes memory.
+
+    The loss of what is no class is 0, and a logit of -inf gives what it should: plain kernels compute with infinity.
+    """
+    at_label = c.reshape(_at_label(c, logits.shape[-1], labels), logits.shape)
+    of_label = c(tfl.SelectV2(), at_label, c(tfl.LogSoftmax(), logits), 0.0)
+    return c(tfl.Neg(), c.reshape(c(tfl.ReduceMin((len(logits.shape) - 1,)), of_label), labels.shape))
+
+
+def _at_label(c: Lowering, depth: int, indices: Value) -> Value:
+    """[rows, depth]: whether a class is the label of a row."""
+    return c(tfl.Equal(), np.arange(depth, dtype=np.int32)[None], c.reshape(indices, (indices.type.size, 1)))
 
 
 def _by_one_hot(c: Lowering, op: ops.LabelCrossEntropy, logits: Value, labels: Value) -> Value:

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "tensorflow/lite/schema/schema_generated.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr float kSlack = 1e-6f;
 // Smaller arenas do not hold what the interpreter keeps of itself, which it does not check.
 constexpr size_t kLeastArena = 2048;
+
+// Whether a number is finite. Kernels of TensorFlow Lite Micro make the largest one of infinity.
+bool is_finite(float number) { return std::fabs(number) < std::numeric_limits<float>::max(); }
 
 bool fits(const Target& target, const void* numbers) {
   for (uint32_t i = 0; i < target.count; ++i) {
@@ -139,6 +143,20 @@ void Session::fill(const Signature& signature, const Call& call) {
   }
 }
 
+// Whether all numbers of the state and of gradients that a call gave are finite: a loss may be where they are not.
+bool Session::finite(const Signature& signature) const {
+  for (uint8_t i = 0; i < signature.output_count; ++i) {
+    const Binding& binding = signature.outputs[i];
+    const bool state = binding.role == Role::kState && program_.tensors[binding.index].type == Type::kFloat32;
+    if (!state && binding.role != Role::kGradient) continue;
+    const float* numbers = interpreter_->output(i)->data.f;
+    for (uint32_t n = 0; n < binding.bytes / sizeof(float); ++n) {
+      if (!is_finite(numbers[n])) return false;
+    }
+  }
+  return true;
+}
+
 // Takes over the state and the gradients that a call gave.
 void Session::keep(const Signature& signature) {
   for (uint8_t i = 0; i < signature.output_count; ++i) {
@@ -180,7 +198,7 @@ Status Session::add_up(const Call& call, float* loss) {
   const Status status = invoke(program_.step, call);
   if (status != Status::kOk) return status;
   const float share = result(program_.step, 0);
-  if (!std::isfinite(share)) {
+  if (!is_finite(share) || !finite(program_.step)) {
     pending_ = 0;
     return Status::kNotFinite;
   }
@@ -192,8 +210,10 @@ Status Session::add_up(const Call& call, float* loss) {
 Status Session::update() {
   pending_ = 0;
   const Status status = invoke(program_.apply, {nullptr, 0, 0, 0.0f});
-  if (status == Status::kOk) keep(program_.apply);
-  return status;
+  if (status != Status::kOk) return status;
+  if (!finite(program_.apply)) return Status::kNotFinite;
+  keep(program_.apply);
+  return Status::kOk;
 }
 
 Status Session::train(const void* const* rows, size_t count, float* loss) {
@@ -241,7 +261,7 @@ Status Session::evaluate(const void* const* rows, size_t count, float* figures) 
     for (uint8_t i = 0; i < program_.figures; ++i) figures[i] += result(signature, i) * (i == 0 ? part : 1);
   }
   for (uint8_t i = 0; i < program_.figures; ++i) figures[i] /= count;
-  return status == Status::kOk && !std::isfinite(figures[0]) ? Status::kNotFinite : status;
+  return status == Status::kOk && !is_finite(figures[0]) ? Status::kNotFinite : status;
 }
 
 Status Session::infer(const void* const* rows, size_t values, size_t count, void* const* results) {

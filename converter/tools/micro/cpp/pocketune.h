@@ -19,7 +19,7 @@ enum class Status : uint8_t {
   kNotBegun,       // begin() has not succeeded
   kRows,           // no row, more rows than a step takes, or fewer where rows of a batch influence each other
   kTarget,         // a label or number that the loss does not take
-  kNotFinite,      // the loss, or a number to save, is NaN or infinite; the state is as before
+  kNotFinite,      // the loss, a number of the new state, or one to save, is NaN or infinite; the state is as before
   kFailed,         // an operator failed; TensorFlow Lite Micro has logged which
   kNoState,        // neither generation is a good state
   kForeign,        // a generation is the state of another program, or no state
@@ -147,6 +147,7 @@ class Session {
   Status add_up(const Call& call, float* loss);
   Status update();
   void fill(const Signature& signature, const Call& call);
+  bool finite(const Signature& signature) const;
   void keep(const Signature& signature);
   float result(const Signature& signature, uint8_t index) const;
   Status check(const void* const* rows, size_t count) const;

@@ -1,0 +1,46 @@
+"""Arena that a lowered graph needs in TensorFlow Lite Micro, where the state goes in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from converter.backend.emit.emit import Subgraph, emit
+from converter.backend.lowering.state import AS_ARGUMENTS, with_own_results
+from converter.backend.schedule.micro_arena import MicroArena, micro_arena
+from converter.ir import Graph, Value
+
+
+def arena_of(graph: Graph, records: Mapping[str, int], state: str = "stateless") -> MicroArena:
+    """Return the arena of a graph in the order in which its nodes stand, before its state is exported.
+
+    Args:
+        graph: lowered.
+        records: see `micro_arena`.
+        state: `stateless` or `split`.
+    """
+    exported = with_own_results(AS_ARGUMENTS[state](graph))
+    return _arena(exported, micro_numbering(exported, records), records)
+
+
+def micro_numbering(exported: Graph, records: Mapping[str, int]) -> list[Value]:
+    """Return what the nodes make, in the order in which the file is to number it.
+
+    Of tensors of one size the planner places those with the highest numbers first. Those that begin first, or end last:
+    whichever needs less.
+    """
+    made = [value for node in exported.nodes for value in node.outputs]
+    last = {value: i for i, node in enumerate(exported.nodes) for value in node.inputs}
+    last |= dict.fromkeys(exported.outputs.values(), len(exported.nodes))
+    by_end = sorted(made, key=lambda value: last.get(value, 0))
+    return min((made[::-1], by_end), key=lambda numbered: _arena(exported, numbered, records).size)
+
+
+def _arena(exported: Graph, numbered: Sequence[Value], records: Mapping[str, int]) -> MicroArena:
+    short = exported.copy()
+    # Constants lie in flash: their bytes are none of an arena's.
+    short.constants = {value: np.zeros(1, value.dtype) for value in short.constants}
+    return micro_arena(
+        emit([Subgraph("step", short)], {}, "", numbered=lambda g: numbered if g is short else ()), records
+    )

@@ -1,0 +1,56 @@
+"""Memory of the keyword net of MLPerf Tiny on a board, as predicted; what QEMU measures stands in the docs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import converter
+from converter.program.file import read_program
+from converter.tools.micro.entries import entries
+from converter.tools.micro.joined import joined
+from tests.runtime.micro_nets import Net, _conv, _dense, _filter, _stack
+
+
+def keyword_net() -> Net:
+    """DS-CNN: 49 x 10 features, width 64, four blocks."""
+    rng, width = np.random.default_rng(3), 64
+    params = {
+        "conv0": _filter(rng, 10, 4, 1, width),
+        **{f"deep{k}": _filter(rng, 3, 3, 1, width) for k in range(4)},
+        **{f"point{k}": _filter(rng, 1, 1, width, width) for k in range(4)},
+        **_dense(rng, width, 4),
+    }
+
+    def apply(p: Any, x: Any) -> Any:
+        x = jax.nn.relu(_conv(x, p["conv0"], (2, 2)))
+        for k in range(4):
+            x = jax.nn.relu(_conv(x, p[f"deep{k}"], groups=width))
+            x = jax.nn.relu(_conv(x, p[f"point{k}"]))
+        return _stack({"head": p["head"]}, x.mean((1, 2)), jax.nn.relu)
+
+    return Net(apply, params, (49, 10, 1))
+
+
+@pytest.mark.parametrize(
+    ("update", "frozen", "kib"),
+    [
+        ("head", "int8", 25.6),  # of which plain inference takes 23.4
+        ("head", "float32", 74),
+        ({"point3/*": 1, "head/*": 1}, "float32", 123),
+        ("full", "float32", 480),
+    ],
+)
+def test_a_step_of_the_keyword_net_takes(update: Any, frozen: str, kib: float) -> None:
+    net = keyword_net()
+    options: dict[str, Any] = {"update": update, "optimizer": "sgd", "batch": 1, "target": "tflm", "check": False}
+    if frozen == "int8":
+        options |= {"frozen": "int8", "calibration": {"x": net.rows(16, np.random.default_rng(0))}}
+    program = converter.build(net.model(), loss="sparse_categorical_crossentropy", **options)
+    assert program.costs["arena_bytes"] <= kib * 1024
+    file = read_program(program.data)
+    # Nothing is kept from one call to the next that an operator could make in passing.
+    assert "BATCH_MATMUL" not in joined(file, entries(file)).operators

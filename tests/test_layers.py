@@ -45,7 +45,10 @@ PLANTED = {
     "Keras is for its front end": ("converter/driver/models.py", "import keras"),
     "PyTorch is for its front end, and takes weights back": ("converter/driver/models.py", "import torch"),
     "Flax is for its modules": ("converter/cli/app.py", "from flax import linen"),
-    "Flower is for federated training": ("converter/cli/federating.py", "def f():\n    from flwr.app import Array"),
+    "Flower is for federated training": (
+        "converter/cli/commands/federating.py",
+        "def f():\n    from flwr.app import Array",
+    ),
     "LiteRT runs programs and has the schema of their files": (
         "converter/passes/autodiff/reverse.py",
         "from ai_edge_litert.interpreter import Interpreter",

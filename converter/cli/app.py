@@ -17,18 +17,21 @@ from converter.cli import completion
 from converter.cli.as_json import print_json
 from converter.cli.boards import board_for, show_fits, with_fits
 from converter.cli.build_summary import summarize
-from converter.cli.certifying import certify, demand, engines
+from converter.cli.commands.certifying import certify, demand, engines
+from converter.cli.commands.estimating import estimate
+from converter.cli.commands.explaining import explain as explain_page
+from converter.cli.commands.exporting import export
+from converter.cli.commands.exporting_c import export_c
+from converter.cli.commands.federating import app as federated
+from converter.cli.commands.importing import import_state
+from converter.cli.commands.learning import learn
+from converter.cli.commands.reporting import report
+from converter.cli.commands.searching import search
+from converter.cli.commands.states import state
 from converter.cli.comparing import compare, schemes_of
-from converter.cli.estimating import estimate
-from converter.cli.explaining import explain as explain_page
-from converter.cli.exporting import export
-from converter.cli.exporting_c import export_c
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
-from converter.cli.federating import app as federated
-from converter.cli.importing import import_state
 from converter.cli.inspection import read_contents, read_survey
-from converter.cli.learning import learn
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
@@ -47,10 +50,7 @@ from converter.cli.options import (
     Wide,
     with_options,
 )
-from converter.cli.reporting import report
 from converter.cli.resolve import job_of, output_path
-from converter.cli.searching import search
-from converter.cli.states import state
 from converter.cli.tables import Results
 from converter.cli.watching import watching
 from converter.driver.build import build as build_program

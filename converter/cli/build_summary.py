@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from converter.backend.targets import unit_of
-from converter.cli.estimating import interval
+from converter.cli.commands.estimating import interval
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
 from converter.support.folding import fold

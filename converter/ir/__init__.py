@@ -1,5 +1,6 @@
 """Intermediate representation (IR): one graph class for semantic ops and for TFLite's builtins."""
 
+from converter.ir.analysis.verify import VerifyError, verify
 from converter.ir.builder import Builder
 from converter.ir.described import described, described_integers, fingerprint, is_described, known_result
 from converter.ir.evaluate import evaluate, evaluate_values
@@ -22,5 +23,4 @@ from converter.ir.types import (
     rows_at_once,
     stored_bytes,
 )
-from converter.ir.verify import VerifyError, verify
 from converter.ir.view import View

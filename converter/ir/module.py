@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from converter.ir.analysis.verify import VerifyError, verify
 from converter.ir.graph import Graph, Parameter
-from converter.ir.verify import VerifyError, verify
 
 
 class Module(Mapping[str, Graph]):

@@ -11,8 +11,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from converter.ir import Builder, Graph, TensorType, Value, guarded, ops
+from converter.ir.analysis.loop_bounds import most_steps
 from converter.ir.folding import FoldingBuilder
-from converter.ir.loop_bounds import most_steps
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.importer import full

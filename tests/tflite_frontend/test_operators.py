@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from converter.frontends.tflite.file import read_file
 from converter.frontends.tflite.importer import Importer
+from converter.frontends.tflite.reading.file import read_file
 from converter.ir import evaluate
 from converter.ir.builder import Builder
 from converter.passes.autodiff.reverse import pull_back

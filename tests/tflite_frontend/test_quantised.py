@@ -17,7 +17,7 @@ from ai_edge_litert.interpreter import Interpreter
 import pocketune
 from converter.backend.targets import target
 from converter.frontends import tflite as tflite_frontend
-from converter.frontends.tflite.file import File, FileTensor, read_file
+from converter.frontends.tflite.reading.file import File, FileTensor, read_file
 from converter.ir import evaluate
 from converter.support.errors import UnsupportedError, UsageError
 from tests.tflite_frontend.quantised_nets import FORMS, quantised_nets

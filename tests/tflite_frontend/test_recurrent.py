@@ -14,7 +14,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
 from converter.frontends import tflite as tflite_frontend
-from converter.frontends.tflite.file import read_file
+from converter.frontends.tflite.reading.file import read_file
 from converter.ir import evaluate
 from converter.ir.builder import Builder
 from converter.passes.autodiff.reverse import pull_back

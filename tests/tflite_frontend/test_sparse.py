@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from converter.frontends.tflite.sparse import densified
+from converter.frontends.tflite.reading.sparse import densified
 
 
 def level(size: int | None = None, segments: Any = None, indices: Any = None) -> Any:

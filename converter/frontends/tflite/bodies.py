@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from converter.frontends.tflite.file import File, FileOperator
 from converter.frontends.tflite.folding import CautiousBuilder
+from converter.frontends.tflite.reading.file import File, FileOperator
 from converter.ir import Graph, Value
 from converter.ir.rewrite import eliminate_dead_code
 

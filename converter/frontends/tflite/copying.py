@@ -14,7 +14,7 @@ import numpy as np
 from converter.backend import builtins as tfl
 from converter.backend.emit.emit import Subgraph, emit
 from converter.backend.quantize.stock import StockRunner
-from converter.frontends.tflite.file import File, FileOperator, FileTensor, needed
+from converter.frontends.tflite.reading.file import File, FileOperator, FileTensor, needed
 from converter.frontends.tflite.rules.movement import moves_batch
 from converter.frontends.tflite.trial import try_out
 from converter.frontends.tflite.twins import twin_of

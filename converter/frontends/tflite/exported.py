@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from converter.frontends.source import FileExport
-from converter.frontends.tflite.file import File, needed
 from converter.frontends.tflite.graft import Graft
 from converter.frontends.tflite.metadata import label_file_of, with_labels
 from converter.frontends.tflite.model import Model
+from converter.frontends.tflite.reading.file import File, needed
 from converter.frontends.tflite.splice import assembly_of_graft
 from converter.ir import Graph
 from converter.program.flatbuffer.buffers import Buffers

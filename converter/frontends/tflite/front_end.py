@@ -10,10 +10,10 @@ from typing import Any
 from converter.frontends.protocol import FrontEnd, Others, check_inputs, check_said_once
 from converter.frontends.source import Defaults, FileExport, ModelFile, Source, Words
 from converter.frontends.tflite.exported import ExportedFile
-from converter.frontends.tflite.file import reading
 from converter.frontends.tflite.head_names import with_names_of_head
 from converter.frontends.tflite.model import ImportedFile, Model, independent_rows, is_tflite
 from converter.frontends.tflite.original import Carrier, without_foreign, without_marks
+from converter.frontends.tflite.reading.file import reading
 from converter.ir import Graph, TensorType
 from converter.support.errors import UsageError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from converter.frontends.tflite.file import File, FileOperator, needed
 from converter.frontends.tflite.importer import Importer
 from converter.frontends.tflite.original import without_marks
+from converter.frontends.tflite.reading.file import File, FileOperator, needed
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from converter.frontends.tflite.file import File, FileOperator
 from converter.frontends.tflite.folding import checked_size
 from converter.frontends.tflite.importer import Importer
+from converter.frontends.tflite.reading.file import File, FileOperator
 from converter.ir import Graph, Shape, TensorType, Value, ops
 from converter.support.errors import UsageError
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from converter.frontends.tflite.bodies import ImportedBodies
-from converter.frontends.tflite.file import DAMAGED, MAX_BYTES, File, FileOperator, FileTensor, needed
 from converter.frontends.tflite.folding import CautiousBuilder
 from converter.frontends.tflite.original import Carrier
 from converter.frontends.tflite.ranges import bounds, cuts_off
+from converter.frontends.tflite.reading.file import DAMAGED, MAX_BYTES, File, FileOperator, FileTensor, needed
 from converter.frontends.tflite.registry import Call, OneRowOnly, streams
 from converter.frontends.tflite.rules import (
     activations,

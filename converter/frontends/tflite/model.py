@@ -10,13 +10,13 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from converter.frontends.imported import Imported
-from converter.frontends.tflite.file import File, needed, read_file, reading
 from converter.frontends.tflite.graft import Graft, Replaced, grafted
 from converter.frontends.tflite.head import Place, fresh_layer, own_head, place_of_last_layer, places_of
 from converter.frontends.tflite.importer import Importer
 from converter.frontends.tflite.metadata import labels_of, preprocessing_of
 from converter.frontends.tflite.original import Carrier
 from converter.frontends.tflite.ranges import holds_shares
+from converter.frontends.tflite.reading.file import File, needed, read_file, reading
 from converter.frontends.tflite.savedmodel import converted, is_of_tensorflow, is_saved_model, saved
 from converter.ir import Builder, Graph, TensorType, Value, ops, verify
 from converter.ir.rewrite import eliminate_dead_code

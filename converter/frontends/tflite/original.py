@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from converter.frontends.tflite.copying import Carrying
-from converter.frontends.tflite.file import File, reading
+from converter.frontends.tflite.reading.file import File, reading
 from converter.ir import Graph, Node, Shape, Value, dependents, ops
 from converter.ir.rewrite import Rewriter, eliminate_dead_code, rewrite
 from converter.passes.frozen_prefix import crossing

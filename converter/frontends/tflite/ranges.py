@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 
-from converter.frontends.tflite.file import File, FileOperator, FileTensor
+from converter.frontends.tflite.reading.file import File, FileOperator, FileTensor
 
 #: Operators whose results are numbers of their operands, or means of them.
 _WITHIN = frozenset(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from converter.frontends.tflite.file import FileOperator, FileTensor
+from converter.frontends.tflite.reading.file import FileOperator, FileTensor
 from converter.ir import Builder, Graph, Shape, Value
 from converter.support.errors import NotImportable
 from converter.support.registry import Registry

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
-from converter.frontends.tflite.file import File, FileOperator, needed
+from converter.frontends.tflite.reading.file import File, FileOperator, needed
 from converter.frontends.tflite.trial import shapes_of
 from converter.ir import Shape
 from converter.program.flatbuffer.parts import part

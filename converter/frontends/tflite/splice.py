@@ -10,9 +10,9 @@ import numpy as np
 
 from converter.backend.emit.emit import ModelWriter, Subgraph
 from converter.backend.lowering.state import with_own_results
-from converter.frontends.tflite.file import reading
 from converter.frontends.tflite.graft import Graft
 from converter.frontends.tflite.metadata import ENTRY as METADATA
+from converter.frontends.tflite.reading.file import reading
 from converter.ir import Graph
 from converter.program.assembly import AssembledPart, pack
 from converter.program.flatbuffer import schema

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from converter.frontends.tflite.file import File, FileTensor, read_file, reading, signatures_of
 from converter.frontends.tflite.head import place_of_last_layer, places_of
+from converter.frontends.tflite.reading.file import File, FileTensor, read_file, reading, signatures_of
 from converter.frontends.tflite.weights import WEIGHTS
 from converter.support.errors import UsageError
 

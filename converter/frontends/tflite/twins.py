@@ -7,7 +7,7 @@ from collections.abc import Callable
 from converter.backend import builtins as tfl
 from converter.backend.builtins.base import Activation, Builtin
 from converter.backend.builtins.conv import Padding
-from converter.frontends.tflite.file import FileOperator
+from converter.frontends.tflite.reading.file import FileOperator
 from converter.program.flatbuffer.schema import generated
 
 _ACTIVATIONS = {value: name for name, value in vars(generated.ActivationFunctionType).items() if isinstance(value, int)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.frontends.tflite.file import File, FileOperator
+from converter.frontends.tflite.reading.file import File, FileOperator
 from converter.frontends.tflite.rules import recurrent
 from converter.ir import Shape
 

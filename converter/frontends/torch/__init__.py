@@ -6,9 +6,9 @@ from converter.support.extras import require
 require("torch", "a PyTorch module")
 
 from converter.frontends.torch.importer import import_torch
-from converter.frontends.torch.losses import loss_of
+from converter.frontends.torch.losses.recognition import is_loss
+from converter.frontends.torch.losses.taken import loss_of
 from converter.frontends.torch.model import Model
 from converter.frontends.torch.optimizers import is_optimizer, optimized, read_optimizer
-from converter.frontends.torch.recognition import is_loss
 
 __all__ = ["Model", "import_torch", "is_loss", "is_optimizer", "loss_of", "optimized", "read_optimizer"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from converter.frontends.source import Library, Source
-from converter.frontends.torch.losses import loss_of
+from converter.frontends.torch.losses.recognition import is_loss
+from converter.frontends.torch.losses.taken import loss_of
 from converter.frontends.torch.optimizers import is_optimizer, optimized, read_optimizer
-from converter.frontends.torch.recognition import is_loss
 from converter.ir import Graph, Value, ops, reachable
 from converter.support.notes import Note
 from converter.training.losses import Loss

@@ -24,7 +24,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
 from converter.frontends import tflite as tflite_frontend
-from converter.frontends.tflite.file import needed, read_file
+from converter.frontends.tflite.reading.file import needed, read_file
 from converter.program.flatbuffer.parts import part
 from converter.support.errors import PocketuneError, UsageError
 

@@ -12,7 +12,7 @@ import pytest
 from converter.backend.prepare import hidden_in_parts as module
 from converter.backend.prepare.hidden_in_parts import hidden_in_parts
 from converter.ir import INT4, Builder, Graph, Parameter, TensorType, Value, evaluate, ops
-from converter.ir.verify import verify
+from converter.ir.analysis.verify import verify
 from converter.passes.autodiff import differentiate
 
 TOKENS, WIDTH, HIDDEN, RANK = 6, 32, 200, 2

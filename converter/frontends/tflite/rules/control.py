@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from converter.frontends.tflite.registry import Call, Result, Rules
 from converter.ir import Graph, TensorType, Value, ops
-from converter.ir.loop_bounds import known_steps, most_steps
+from converter.ir.analysis.loop_bounds import known_steps, most_steps
 from converter.support.errors import NotImportable
 
 rule = Rules()

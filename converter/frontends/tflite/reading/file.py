@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.frontends.tflite.declared_size import MOST_OPERATORS, check_declared_size
-from converter.frontends.tflite.quantization import quantization_of
-from converter.frontends.tflite.sparse import densified
+from converter.frontends.tflite.reading.declared_size import MOST_OPERATORS, check_declared_size
+from converter.frontends.tflite.reading.quantization import quantization_of
+from converter.frontends.tflite.reading.sparse import densified
 from converter.ir import Quantization
 from converter.program.flatbuffer.associated import associated_files
 from converter.program.flatbuffer.operators import kind_of

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import torch
 from torch.nn import functional
 
-from converter.frontends.torch.calling import Convention, named_targets
-from converter.frontends.torch.class_losses import by_class, cross_entropy
-from converter.frontends.torch.loss_graphs import own_loss, traced_loss
+from converter.frontends.torch.losses.calling import Convention, named_targets
+from converter.frontends.torch.losses.classes import by_class, cross_entropy
+from converter.frontends.torch.losses.graphs import own_loss, traced_loss
 from converter.ir import INT32, Builder, Graph, TensorType, Value
 from converter.program.manifest import TARGET
 from converter.support.errors import UsageError

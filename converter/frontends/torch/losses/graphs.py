@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 
-from converter.frontends.torch.calling import Convention, conventions, name_of
 from converter.frontends.torch.exporting import lowered, quiet
 from converter.frontends.torch.findings import Findings
 from converter.frontends.torch.guards import guarded
 from converter.frontends.torch.interpreter import RULES, Interpreter
+from converter.frontends.torch.losses.calling import Convention, conventions, name_of
 from converter.frontends.torch.program import user_inputs, user_outputs
 from converter.frontends.torch.writes import check_writes
 from converter.ir import Builder, Graph, TensorType, Value

@@ -1,0 +1,1 @@
+"""Commands, one a file; those of a line or two lie in `app.py`."""

@@ -1,0 +1,1 @@
+"""Losses of PyTorch: recognised, called as PyTorch does, and traced."""

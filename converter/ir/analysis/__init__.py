@@ -1,0 +1,1 @@
+"""Analyses of whole graphs: whether they are sound, and how often their loops run."""

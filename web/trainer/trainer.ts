@@ -1,6 +1,7 @@
 import { byInference, Curriculum, inBatches } from "./batches.ts";
 import { type Bytes, joined } from "./bytes.ts";
 import { chosenOf, hasTrained, withChannels } from "./channels.ts";
+import { checkKnown, classesOf } from "./classes.ts";
 import { Engine } from "./engine.ts";
 import { BusyError, ClosedError, DamagedStateError, DivergedError, InputError, NoStateError } from "./errors.ts";
 import type { TrainEvent } from "./events.ts";
@@ -124,6 +125,7 @@ export class Trainer {
     signal?.addEventListener("abort", stir);
     try {
       await this.personal.checkReplaceable();
+      await this.inTurn(() => this.checkKnown([...samples, ...heldOut]));
       const shop = {
         program: this.program,
         engine: this.engine,
@@ -202,9 +204,24 @@ export class Trainer {
   async evaluate(samples: readonly Sample[]): Promise<Evaluation> {
     return await this.inTurn(async () => {
       this.inputs.checkJudged(samples);
+      await this.checkKnown(samples);
       const batches = inBatches(samples, this.program.manifest.microBatch);
       return await this.engine.evaluate(batches, () => this.checkOpen());
     });
+  }
+
+  /**
+   * What each class is called, by label; null where there is room for one. The page takes classes that the host or a
+   * phone has added, with their state. Throws InputError for a program whose last layer is set by steps alone.
+   */
+  async classes(): Promise<(string | null)[]> {
+    return await this.inTurn(async () => classesOf(this.program.manifest, await this.engine.read()));
+  }
+
+  /** Throws InputError for samples of a class that there is not. */
+  private async checkKnown(samples: readonly Sample[]): Promise<void> {
+    const { manifest } = this.program;
+    if (manifest.fields.head?.names) checkKnown(manifest, await this.engine.read(), samples);
   }
 
   /**

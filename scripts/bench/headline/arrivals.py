@@ -8,27 +8,35 @@ import numpy as np
 
 
 def summed_up(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each side what it reaches, and when it stays at full's own accuracy; None where it never does."""
+    """Return for each side, full first, what it reaches, and when it is as good as full; None where it never is.
+
+    Accuracies are means over the choices of samples, evaluation by evaluation; so are the times, with their standard
+    error.
+    """
     ends = [curve[-1]["accuracy"] for curve in found[0]["curves"]]
     wanted = float(np.mean(ends) - np.std(ends, ddof=min(1, len(ends) - 1)) / 2)
     rows = []
     for side in found:
-        there = [arrival(curve, wanted) for curve in side["curves"]]
-        times = {key: [each[key] for each in there if each is not None] for key in ("cpu_s", "wall_s")}
-        mean = {key: float(np.mean(of)) if len(of) == len(there) else None for key, of in times.items()}
-        error = (
-            float(np.std(times["cpu_s"], ddof=1) / np.sqrt(len(there)))
-            if len(times["cpu_s"]) == len(there) > 1
-            else None
-        )
-        final = float(np.mean([curve[-1]["accuracy"] for curve in side["curves"]]))
-        reached = sum(each is not None for each in there)
-        rows.append({**side, "wanted": wanted, "final": final, "reached": reached, **mean, "cpu_error_s": error})
+        middle = mean_curve(side["curves"])
+        place = arrival(middle, wanted)
+        there: dict[str, Any] = {"cpu_s": None, "wall_s": None, "cpu_error_s": None, "evaluation": place}
+        if place is not None:
+            times = [curve[place]["cpu_s"] for curve in side["curves"]]
+            error = float(np.std(times, ddof=1) / np.sqrt(len(times))) if len(times) > 1 else None
+            there |= {key: middle[place][key] for key in ("cpu_s", "wall_s")} | {"cpu_error_s": error}
+        rows.append({**side, "wanted": wanted, "final": middle[-1]["accuracy"], **there})
     return rows
 
 
-def arrival(curve: list[dict[str, float]], wanted: float) -> dict[str, float] | None:
-    """Return the first point of a curve from which on accuracy stays at what is wanted; None where it does not."""
+def mean_curve(curves: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Return the mean of curves with the same evaluations."""
+    return [
+        {key: float(np.mean([p[key] for p in points])) for key in points[0]} for points in zip(*curves, strict=True)
+    ]
+
+
+def arrival(curve: list[dict[str, float]], wanted: float) -> int | None:
+    """Return the first evaluation from which on accuracy stays at what is wanted; None where it does not."""
     below = [place for place, point in enumerate(curve) if point["accuracy"] < wanted]
     first = below[-1] + 1 if below else 0
-    return curve[first] if first < len(curve) else None
+    return first if first < len(curve) else None

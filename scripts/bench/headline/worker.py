@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -61,6 +60,12 @@ def curve(side: Side, rows: Any, judged: Any, rate: float, epochs: int) -> list[
     return found
 
 
+def peak_bytes() -> int:
+    """Return the most that was resident of this process: what it began with as a copy of another's does not count."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
+
+
 def main() -> None:
     """Train, and print what was found."""
     folder, name, rates = Path(sys.argv[1]), sys.argv[2], [float(rate) for rate in sys.argv[3:]]
@@ -80,8 +85,7 @@ def main() -> None:
         tried[rate] = float(np.mean([each["accuracy"] for each in ends]))
     rate = max(tried, key=tried.__getitem__) if tried else rates[0]
     curves = [curve(side, of(f"sample_{n}"), of("held_out"), rate, epochs) for n in range(task["choices"])]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"side": name, "rate": rate, "rates": tried, "peak_bytes": peak, "curves": curves}))
+    print(json.dumps({"side": name, "rate": rate, "rates": tried, "peak_bytes": peak_bytes(), "curves": curves}))
 
 
 if __name__ == "__main__":

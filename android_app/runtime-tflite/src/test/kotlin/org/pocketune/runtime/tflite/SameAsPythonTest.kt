@@ -24,6 +24,7 @@ import org.pocketune.trainer.InputException
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.RuntimeFailedException
+import org.pocketune.trainer.Sample
 import org.pocketune.trainer.SplitRuntime
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent

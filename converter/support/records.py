@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -72,14 +73,25 @@ def _expect(kind: type, data: Any, where: str) -> None:
 
 def _record(kind: Any, data: Any, where: str) -> Any:
     _expect(dict, data, where)
-    hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}
+    hints, known, needed = _schema(kind)
     for name in data:
         if name not in known:
             raise UsageError(f"{where}: unknown field {name!r}.{nearest(name, known)}", page="program-files")
-    missing = [n for n, f in known.items() if n not in data and f.default is MISSING and f.default_factory is MISSING]
-    if missing:
-        raise UsageError(f"{where}: missing field {missing[0]!r}", page="program-files")
+    missing = next((name for name in needed if name not in data), None)
+    if missing is not None:
+        raise UsageError(f"{where}: missing field {missing!r}", page="program-files")
     return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in data.items()})
+
+
+@cache
+def _schema(kind: Any) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return the types of a record's fields, their names, and the names of those without a default.
+
+    To read them of the annotations takes longer than all else of a small manifest.
+    """
+    known = fields(kind)
+    needed = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
+    return get_type_hints(kind), [f.name for f in known], needed
 
 
 def _short(data: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -90,7 +91,7 @@ class NamedOptimizer:
 
     @property
     def _factory(self) -> Callable[..., Any]:
-        factories = {name: made for name, made in vars(optax).items() if _is_factory(name, made)}
+        factories = _factories()
         known = [*factories, *_ALIASES]
         if self.name not in known:
             raise UsageError(
@@ -98,6 +99,12 @@ class NamedOptimizer:
                 page="optimizers",
             )
         return factories[_ALIASES.get(self.name, (self.name, {}))[0]]
+
+
+@cache
+def _factories() -> dict[str, Callable[..., Any]]:
+    """Return optax's optimizers by name."""
+    return {name: made for name, made in vars(optax).items() if _is_factory(name, made)}
 
 
 def _is_factory(name: str, made: Any) -> bool:

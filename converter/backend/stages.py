@@ -14,7 +14,7 @@ from converter.backend.peephole.fuse import fuse
 from converter.backend.peephole.masks import without_clamps
 from converter.backend.peephole.merge_axes import with_fewer_axes
 from converter.backend.peephole.products import smallest_products
-from converter.backend.peephole.repeated import met_as_they_are
+from converter.backend.peephole.repeated import without_repeats
 from converter.backend.peephole.transposed import transposed_once
 from converter.backend.peephole.wide_pixels import with_wide_pixels
 from converter.backend.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, tables, transient
@@ -121,7 +121,7 @@ def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = 
     """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
     lowered = avoid.without(_lowered(graph, target, report), target.avoids)
     if target.is_micro:
-        lowered = met_as_they_are(map_bodies(lowered, fuse))  # what stands for a product may take its bias
+        lowered = without_repeats(map_bodies(lowered, fuse))  # what stands for a product may take its bias
     check_limits(lowered, target)
     return lowered
 

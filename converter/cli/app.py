@@ -222,7 +222,7 @@ def schemes(
     """Show what each update scheme would cost on MODEL. Nothing is run, no file is written."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
-        on = None if board is None else board_for(board, flags)
+        on = None if board is None else board_for(board, flags, recipe)
         job = job_of(recipe, trust, model=model, profile=profile, **flags)
         schemes = schemes_of(job, update)
     job = measured(job, narrator)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from converter.cli.recipe import read_recipe
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
 from converter.tools.micro.boards import ADVICE, Board, board
@@ -14,17 +16,17 @@ from converter.tools.micro.boards import ADVICE, Board, board
 _TARGET = "tflm"
 
 
-def board_for(name: str, flags: MutableMapping[str, Any]) -> Board:
-    """Return a board by name, and set the target to that of boards where none is named.
+def board_for(name: str, flags: MutableMapping[str, Any], recipe: Path | None = None) -> Board:
+    """Return a board by name, and set the target to that of boards where neither flags nor recipe name one.
 
     Raises:
         UsageError: an unknown name, or another target.
     """
     found = board(name)
-    if flags.get("target") is None:
-        flags["target"] = _TARGET
-    if flags["target"] != _TARGET:
-        raise UsageError(f"--board asks for --target {_TARGET}, not {flags['target']}", page="targets")
+    target = flags.get("target") or (None if recipe is None else read_recipe(recipe).get("target")) or _TARGET
+    if target != _TARGET:
+        raise UsageError(f"--board asks for --target {_TARGET}, not {target}", page="targets")
+    flags["target"] = target
     return found
 
 

@@ -64,7 +64,7 @@ PASSES: dict[str, Pass] = {
 PEEPHOLES: dict[str, Pass] = {
     "fuse": fuse,
     "smallest_products": smallest_products,
-    "met_as_rows": contracted_as_rows,
+    "contracted_as_rows": contracted_as_rows,
     "transposed_once": transposed_once,
     "without_clamps": partial(without_clamps, target=CPU),
     "with_wide_pixels": partial(with_wide_pixels, target=CPU),

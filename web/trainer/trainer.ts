@@ -125,7 +125,7 @@ export class Trainer {
     signal?.addEventListener("abort", stir);
     try {
       await this.personal.checkReplaceable();
-      await this.inTurn(() => this.checkKnown([...samples, ...heldOut]));
+      await this.inTurn(() => this.checkKnown([...samples, ...heldOut, ...(wholePlan.replay?.samples ?? [])]));
       const shop = {
         program: this.program,
         engine: this.engine,

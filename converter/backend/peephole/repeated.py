@@ -10,7 +10,7 @@ from converter.ir.op import ShapeError
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 
 
-def met_as_they_are(graph: Graph) -> Graph:
+def without_repeats(graph: Graph) -> Graph:
     """Elementwise operators read what a RESHAPE or a product by ones read, where that repeats to the same result.
 
     Before: dx = SELECT_V2(mask [1,5,5,C], MUL(g [1,1,1,C], ones [1,5,5,1]), 0).   After: dx = SELECT_V2(mask, g, 0).
@@ -19,7 +19,7 @@ def met_as_they_are(graph: Graph) -> Graph:
     A RESHAPE of a RESHAPE is one, and one that only adds axes of one element stands as late as it can. For runtimes in
     which each of these is a copy in memory.
     """
-    return rewrite(map_bodies(graph, met_as_they_are), _rule)
+    return rewrite(map_bodies(graph, without_repeats), _rule)
 
 
 def _rule(b: Rewriter, node: Node) -> Value | None:

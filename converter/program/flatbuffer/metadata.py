@@ -21,7 +21,7 @@ _LENGTH = struct.Struct("<I")
 #: Where the data of a buffer begins, and where a file ends at last: offsets are signed 32-bit numbers.
 _ALIGNMENT, _LARGEST = 16, 2**31 - 1
 
-#: The account of a build (`converter.tools.report.account`), a large entry.
+#: The account of a build (`converter.driver.build_report`), a large entry.
 ACCOUNT = "pocketune.account"
 #: An entry that stands for a buffer: its number.
 REFERENCE = struct.Struct("<I")

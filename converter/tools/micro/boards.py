@@ -45,19 +45,25 @@ class Board:
         memory = f"RAM {size(self.ram_bytes)}, flash {size(self.flash_bytes)}"
         return f"{self.title}: {self.core} at {self.mhz} MHz, {', '.join(units)}, {memory}"
 
-    def fits(self, ram: int, flash: int = 0) -> bool:
+    def fits(self, ram: int, flash: int | None = None) -> bool:
         """Return whether a program fits: its arena and state, and its models, where known, with TFLM's kernels."""
-        return ram <= self.ram_bytes and flash + KERNELS <= self.flash_bytes
+        return ram <= self.ram_bytes and (flash or 0) + KERNELS <= self.flash_bytes
 
-    def fit(self, ram: int, flash: int = 0) -> str:
-        """Return whether it fits, and by how much, in words."""
+    def fit(self, ram: int, flash: int | None = None) -> str:
+        """Return whether it fits, and by how much, in words; of the RAM alone where the flash is not known."""
         lacks = [
             f"{size(needed - there)} of {kind} too much"
-            for kind, needed, there in (("RAM", ram, self.ram_bytes), ("flash", flash + KERNELS, self.flash_bytes))
+            for kind, needed, there in (
+                ("RAM", ram, self.ram_bytes),
+                ("flash", (flash or 0) + KERNELS, self.flash_bytes),
+            )
             if needed > there
         ]
         if not lacks:
-            return f"fits, with {size(self.ram_bytes - ram)} of RAM left for the sketch"
+            left = f"with {size(self.ram_bytes - ram)} of RAM left for the sketch"
+            return (
+                f"fits, {left}" if flash is not None else f"fits in RAM, {left}; export-c --board looks at flash, too"
+            )
         return f"does not fit: {' and '.join(lacks)}"
 
 

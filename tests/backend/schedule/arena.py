@@ -38,6 +38,8 @@ def _measured(model: bytes, runtime: Any) -> int:
         temporary = index >= in_file and detail["dtype"] in (np.float32, np.int8)
         if not temporary and index not in made and index not in private.InputIndices():
             continue
+        if detail["dtype"] is np.object_:  # the handle of a variable, on the heap: at times right beside the arena
+            continue
         try:
             tensor: np.ndarray = private.tensor(runtime, index)
         except ValueError:  # no data: a resource, or not in use

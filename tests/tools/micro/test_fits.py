@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from converter.cli.boards import board_for
@@ -27,7 +29,8 @@ def test_boards_are_known_by_name() -> None:
 def test_what_fits_and_what_does_not_is_said() -> None:
     nano = board("arduino-nano-33")
     assert nano.fits(256 * 1024)
-    assert nano.fit(200 * 1024) == "fits, with 56.0 KiB of RAM left for the sketch"
+    assert nano.fit(200 * 1024, 1024) == "fits, with 56.0 KiB of RAM left for the sketch"
+    assert nano.fit(200 * 1024).startswith("fits in RAM, with 56.0 KiB of RAM left for the sketch; export-c --board")
     assert not nano.fits(257 * 1024)
     assert nano.fit(257 * 1024, nano.flash_bytes) == (
         "does not fit: 1.0 KiB of RAM too much and 200.0 KiB of flash too much"
@@ -40,3 +43,10 @@ def test_a_board_asks_for_the_target_of_boards() -> None:
     assert flags == {"target": "tflm"}
     with pytest.raises(UsageError, match="--board asks for --target tflm, not gpu"):
         board_for("rp2350", {"target": "gpu"})
+
+
+def test_the_target_of_a_recipe_is_not_replaced(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('model = "digits-cnn"\ntarget = "gpu"\n')
+    with pytest.raises(UsageError, match="--board asks for --target tflm, not gpu"):
+        board_for("rp2350", {"target": None}, recipe)

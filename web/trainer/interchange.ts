@@ -211,7 +211,7 @@ function relaid(data: StoredTensor, there: StateTensor, here: StateTensor): Stor
 
 /**
  * What a state of an older version is, which says of no tensor how it is laid out: with that where it can be told. Weights
- * of dense layers were stored as [inputs, outputs] or turned, all others in one way. Of a square one the way counts that
+ * of dense layers were stored as [inputs, outputs] or transposed, all others in one way. Of a square one the way counts that
  * is clearly nearer to what was built; a slot goes with its weight.
  */
 function withLayouts(state: State, here: StateSpec): StateSpec {
@@ -219,19 +219,19 @@ function withLayouts(state: State, here: StateSpec): StateSpec {
   if (saysLayouts(there) || there.program === here.program) return there;
   const ours = new Map(here.tensors.map((tensor) => [nameOf(tensor), tensor]));
   const stored = new Map(state.tensors.map((tensor) => [tensor.name, tensor]));
-  const turned = new Map<string, boolean | null>(); // by the weight
+  const transposed = new Map<string, boolean | null>(); // by the weight
   for (const tensor of there.tensors) {
     const [mine, data] = [ours.get(tensor.tensor), stored.get(tensor.tensor)];
     if (!mine || !data || tensor.slot) continue;
-    turned.set(tensor.tensor, isTurned(tensor, mine, data.bytes, here.built?.(mine) ?? new Uint8Array()));
+    transposed.set(tensor.tensor, isTransposed(tensor, mine, data.bytes, here.built?.(mine) ?? new Uint8Array()));
   }
   const laid = (tensor: StateTensor): StateTensor => {
     const mine = ours.get(tensor.tensor);
     if (!mine?.model) return tensor;
-    const owners = [...turned.keys()].filter((name) => `/${tensor.tensor}`.endsWith(`/${name}`));
+    const owners = [...transposed.keys()].filter((name) => `/${tensor.tensor}`.endsWith(`/${name}`));
     const owner = owners.sort((a, b) => b.length - a.length)[0] ?? "";
     const goesWithIt = owner !== "" && product(tensor.shape) === product(ours.get(owner)?.shape ?? []);
-    const way = goesWithIt ? turned.get(owner) : false;
+    const way = goesWithIt ? transposed.get(owner) : false;
     const shape = way ? mine.shape.toReversed() : mine.shape;
     if (way === null || tensor.shape.join() !== shape.join()) return tensor;
     return { ...tensor, model: way ? { ...mine.model, view: [...mine.model.view, TURNED] } : mine.model };
@@ -249,7 +249,7 @@ function ofSameProgram(stored: Map<string, StoredTensor>, here: StateSpec): Stor
 }
 
 /** Whether a weight is stored the other way round than here; null where it cannot be told. */
-function isTurned(there: StateTensor, here: StateTensor, bytes: Bytes, built: Bytes): boolean | null {
+function isTransposed(there: StateTensor, here: StateTensor, bytes: Bytes, built: Bytes): boolean | null {
   const isSame = there.shape.join() === here.shape.join();
   if (!isSquare(here) || !isSame || here.dtype !== "float32") {
     return here.shape.length === 2 && there.shape.join() === here.shape.toReversed().join() && !isSame;

@@ -84,8 +84,8 @@ def _near_base(c: Compilation, goal: Loss | JointLoss) -> Loss | JointLoss:
         )
     if c.options.classes is not None:
         raise UsageError(
-            "keep_base keeps what the model knew, and it did not know the classes of a fresh head (classes=): leave "
-            "one of the two out",
+            "keep_base keeps what the model knew, and it knew neither the classes of a fresh head nor those that come "
+            "later (classes=): leave one of the two out",
             page="losses",
         )
     loss = replace(loss, keep_base=weight)

@@ -187,7 +187,7 @@ private fun relaid(tensor: StoredTensor, there: StateTensor, here: StateTensor):
 
 /**
  * What a state of an older version is, which says of no tensor how it is laid out: with that where it can be told. Weights
- * of dense layers were stored as [inputs, outputs] or turned, all others in one way. Of a square one the way counts that is
+ * of dense layers were stored as [inputs, outputs] or transposed, all others in one way. Of a square one the way counts that is
  * clearly nearer to what was built; a slot goes with its weight.
  */
 private fun withLayouts(state: State, here: StateSpec): StateSpec {
@@ -195,17 +195,17 @@ private fun withLayouts(state: State, here: StateSpec): StateSpec {
     if (there.saysLayouts || there.program == here.program) return there
     val ours = here.tensors.associateBy { it.name }
     val stored = state.tensors.associateBy { it.name }
-    val turned = HashMap<String, Boolean?>() // by the weight
+    val transposed = HashMap<String, Boolean?>() // by the weight
     for (tensor in there.tensors) {
         val like = ours[tensor.name]
         if (like == null || tensor.slot) continue
-        turned[tensor.name] = isTurned(tensor, like, stored.getValue(tensor.tensor).bytes, here.built(like))
+        transposed[tensor.name] = isTransposed(tensor, like, stored.getValue(tensor.tensor).bytes, here.built(like))
     }
     val laid = there.tensors.map { tensor ->
         val like = ours[tensor.name]?.takeIf { it.model != null } ?: return@map tensor
-        val owner = turned.keys.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length }
+        val owner = transposed.keys.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length }
         val goesWithIt = owner != null && tensor.shape.product() == ours.getValue(owner).shape.product()
-        val way = if (goesWithIt) turned[owner] else false
+        val way = if (goesWithIt) transposed[owner] else false
         if (way == null || tensor.shape != if (way) like.shape.reversed() else like.shape) return@map tensor
         val model = checkNotNull(like.model)
         tensor.copy(model = if (way) model.copy(view = model.view + ViewStep.TURNED) else model)
@@ -214,7 +214,7 @@ private fun withLayouts(state: State, here: StateSpec): StateSpec {
 }
 
 /** Whether a weight is stored the other way round than here; null where it cannot be told. */
-private fun isTurned(there: StateTensor, here: StateTensor, bytes: ByteBuffer, built: ByteBuffer): Boolean? {
+private fun isTransposed(there: StateTensor, here: StateTensor, bytes: ByteBuffer, built: ByteBuffer): Boolean? {
     if (!here.isSquare || there.shape != here.shape || here.dtype != Dtype.FLOAT32) {
         return here.shape.size == 2 && there.shape == here.shape.reversed() && there.shape != here.shape
     }

@@ -66,7 +66,7 @@ data class StateTensor(
 ) {
     val byteSize: Int get() = (shape.product() * dtype.bytes).toInt()
 
-    /** What the person calls it. */
+    /** What the user calls it. */
     internal val name: String get() = model?.name ?: tensor
 }
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a message beside its arrays, and what the arrays may have in it.
 _BESIDE, _TIMES = 1 << 20, 4
+#: Runs whose optimizer slots are kept at a time.
+_RUNS = 8
 
 
 @dataclass
@@ -134,11 +136,13 @@ class _Client:
 
     def answer(self, message: Message) -> None:
         """Does what a message asks, and sends the answer."""
+        from converter.federated.wire import UnknownNode
+
         begun = time.monotonic()
         reply = self._reply(message)
         try:
             sent = self._fleet.reply(reply, time.monotonic() - begun)
-        except RefusedRound as error:
+        except (RefusedRound, UnknownNode) as error:  # a server that began anew is joined again when it is asked next
             self.note(str(error))
             return
         self.served.nbytes += sent
@@ -157,7 +161,10 @@ class _Client:
         from flwr.app import Context, Error, Message, RecordDict
 
         run, node = message.metadata.run_id, message.metadata.dst_node_id
-        known = self._contexts.setdefault(run, Context(run, node, {}, RecordDict(), {}, 0))
+        known = self._contexts.pop(run, None) or Context(run, node, {}, RecordDict(), {}, 0)
+        self._contexts[run] = known
+        while len(self._contexts) > _RUNS:  # the server names the runs
+            self._contexts.pop(next(iter(self._contexts)))
         try:
             return self._app(message, known)
         except Exception as error:  # a kind of message that the app has not, a mod that fails

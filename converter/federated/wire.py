@@ -105,7 +105,7 @@ class Fleet:
         asked = heartbeat_pb2.SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT)
         try:
             self._client.SendNodeHeartbeat(asked)
-        except (httpx.HTTPError, ValueError):
+        except (httpx.HTTPError, ValueError, RefusedRound):
             return
 
     def pull(self) -> Message | None:
@@ -124,6 +124,8 @@ class Fleet:
             raise UnknownNode(f"{self._address} does not know this node: {error}") from None
         if not response.messages_list:
             return None
+        if len(response.message_object_trees) != len(response.messages_list):
+            raise RefusedRound("the server's message comes without its objects")
         message, tree = _head(response.messages_list[0]), response.message_object_trees[0]
         try:
             return _inflated(tree.object_id, self._objects(message.metadata.run_id, tree), message)
@@ -168,7 +170,7 @@ class Fleet:
             self._client.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=node))
             if unregister:
                 self._client.UnregisterNode(fleet_pb2.UnregisterNodeFleetRequest(node_id=node))
-        except (httpx.HTTPError, ValueError):
+        except (httpx.HTTPError, ValueError, RefusedRound):
             return
 
     def _objects(self, run: int, tree: Any) -> dict[str, bytes]:
@@ -260,7 +262,7 @@ def _plain(response: httpx.Response) -> list[tuple[str, str]]:
     return [
         (key, value)
         for key, value in response.headers.multi_items()
-        if key not in ("content-length", "transfer-encoding")
+        if key not in ("content-length", "transfer-encoding", "content-encoding")  # nothing is unpacked
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
@@ -134,6 +135,38 @@ def test_slots_of_a_class_begin_anew() -> None:
         assert all(state[name][:OWN].any() for name in slots)
         session.set_class_means(x, y)
         assert not any(session.state()[name].any() for name in slots)
+
+
+def test_slots_that_begin_elsewhere_begin_there_again() -> None:
+    """Adagrad's begin at 0.1; FedProx's anchor is a copy of the weights, and so holds a forgotten class where it is."""
+    x, y = _rows()
+    with TrainingSession(_built(optimizer=optax.adagrad(0.1)).data) as session:
+        built = session.state()
+        session.fit(x, y, epochs=1, progress=False)
+        session.set_class_means(x, y)
+        slots = [
+            one.tensor for one in session.manifest.state_tensors if one.slot and one.name.endswith(("last/w", "last/b"))
+        ]
+        assert len(slots) == 2
+        for name in slots:
+            np.testing.assert_array_equal(session.state()[name], built[name])
+    with TrainingSession(_built(optimizer="sgd", proximal=0.5).data) as session:
+        session.set_class_means(x, y)
+        session.add_class("later", x[:3])
+        session.forget_class("later")
+        session.fit(x, y, epochs=20, progress=False)
+        assert session.parameters()[session.manifest.head.bias][OWN] < -29_000
+
+
+def test_names_are_those_of_a_state_that_is_put_back() -> None:
+    x, y = _rows()
+    with TrainingSession(_built().data) as session:
+        session.set_class_means(x, y)
+        before = session.state()
+        session.add_class("later", x[:3])
+        assert "later" in session.classes()
+        session.set_state(before)
+        assert "later" not in session.classes()
 
 
 def test_classes_from_nothing() -> None:

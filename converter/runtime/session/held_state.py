@@ -76,7 +76,7 @@ class HeldState:
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise UsageError(f"the state: {name} holds NaN or infinity", page="sessions")
             running.take(tensors)
-            self._rate_watch.forget()
+            self._changed()
 
     def save(self, path: str | os.PathLike) -> int:
         """Writes the state to a file, whole or not at all; the one before stays as `<path>.previous`.

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from converter.program import class_names
-from converter.program.manifest import ClassHead, Manifest
+from converter.program.file import ProgramFile
+from converter.program.manifest import ClassHead, StateTensor
 from converter.runtime.data.examples import Examples
 from converter.runtime.session.class_means import Means, farther_of, means_in, means_of, sharpness_of
 from converter.runtime.session.held_state import HeldState
@@ -151,9 +152,10 @@ class KnownClasses(HeldState):
         head = self._head()
         if head.names is None:
             return list(self.manifest.labels or map(str, range(head.own)))
-        if self._known is None:
-            self._known = class_names.read(self.state()[head.names])
-        return self._known
+        with self._lock:  # a class that is added meanwhile is not to be lost
+            if self._known is None:
+                self._known = class_names.read(self.state()[head.names])
+            return self._known
 
     def _named(self, name: str) -> list[str]:
         """Return all names where one may be added to them."""
@@ -234,10 +236,10 @@ class KnownClasses(HeldState):
         self._write(kernel, bias, labels, None)
 
     def _write(self, kernel: np.ndarray, bias: np.ndarray, labels: Any, names: list[str] | None) -> None:
-        """Replaces layer and names, and clears the optimizer's slots of some labels."""
+        """Replaces layer and names; the optimizer's slots of some labels begin anew."""
         head, state = self._head(), self.state()
         placed = {head.kernel: (kernel if head.axis == 0 else kernel.T, head.axis), head.bias: (bias, 0)}
-        state = with_layer(self.manifest, state, placed, np.asarray(labels))
+        state = with_layer(self._program, state, placed, np.asarray(labels))
         if names is not None and head.names is not None:
             state[head.names] = class_names.written(names)
         self._open().take(state)
@@ -255,15 +257,17 @@ class KnownClasses(HeldState):
 
 
 def with_layer(
-    manifest: Manifest,
+    program: ProgramFile,
     state: Mapping[str, np.ndarray],
     placed: Mapping[str, tuple[np.ndarray, int]],
     labels: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return a state with other weights, in which the optimizer's slots of some labels are 0.
+    """Return a state with other weights, in which the optimizer's slots of some labels are as they were built.
+
+    A slot that was built as a copy of the weights, as an average or FedProx's anchor is, gets the new weights.
 
     Args:
-        manifest: of the program.
+        program: its file.
         state: as it stores it.
         placed: by parameter, its values in the model's layout and the axis of its classes.
         labels: whose slots begin anew.
@@ -271,7 +275,7 @@ def with_layer(
     # Here: a session that only trains does without the IR, 3 MB of Python's memory.
     from converter.ir.view import View
 
-    after = dict(state)
+    manifest, after = program.manifest, dict(state)
     for spec in manifest.parameters:
         if spec.name in placed:
             for piece in spec.pieces:
@@ -283,7 +287,22 @@ def with_layer(
             continue
         view, axis = View.from_json(list(tensor.model.view)), placed[owner][1]
         whole = np.zeros(tensor.model.shape, state[tensor.tensor].dtype)
+        begun = whole.copy()
         view.scatter(whole, state[tensor.tensor])
-        np.moveaxis(whole, axis, 0)[labels] = 0
+        view.scatter(begun, program.initial(tensor))
+        if _copies_weights(program, tensor, owner, begun):
+            begun = placed[owner][0]
+        np.moveaxis(whole, axis, 0)[labels] = np.moveaxis(begun, axis, 0)[labels]
         after[tensor.tensor] = np.ascontiguousarray(view.apply(whole)).reshape(state[tensor.tensor].shape)
     return after
+
+
+def _copies_weights(program: ProgramFile, slot: StateTensor, owner: str, begun: np.ndarray) -> bool:
+    """Return whether a slot was built equal to the weights of its parameter, in the model's layout."""
+    from converter.ir.view import View
+
+    weights = np.zeros_like(begun)
+    for tensor in program.manifest.state_tensors:
+        if not tensor.slot and tensor.name == owner and tensor.model is not None:
+            View.from_json(list(tensor.model.view)).scatter(weights, program.initial(tensor))
+    return bool(weights.any() and np.array_equal(weights, begun)) or "proximal_anchor" in slot.name

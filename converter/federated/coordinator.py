@@ -128,8 +128,8 @@ class Coordinator:
         if number != self._last:  # else it is what an earlier run ended with
             self._session.save(self._state)
             self._remember(strategy)
-            with self._curve.open("a") as file:
-                file.write(json.dumps({"round": number, "clients": self._answers, **found}) + "\n")
+            records = [*self.curve(), {"round": number, "clients": self._answers, **found}]
+            write_atomically(self._curve, "".join(json.dumps(record) + "\n" for record in records).encode())
             self._last = number
         return MetricRecord(found) if found else None
 

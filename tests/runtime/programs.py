@@ -32,7 +32,9 @@ class Example:
     classes: int
 
     def model(self) -> jax_frontend.Model:
-        return jax_frontend.Model(self.apply, self.params, inputs=[jax.ShapeDtypeStruct((1, *self.shape), jnp.float32)])
+        """Return a model with weights of its own, so that a test that changes them changes no other test's."""
+        weights = jax.tree.map(np.copy, self.params)
+        return jax_frontend.Model(self.apply, weights, inputs=[jax.ShapeDtypeStruct((1, *self.shape), jnp.float32)])
 
     def data(self, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Rows whose class is seen from their first elements."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import optax
 from models import CLASSES, model
 
 import converter
@@ -12,6 +13,8 @@ from converter.runtime import TrainingSession
 
 #: The class that is added, of the first rows of the data, each number as far on the other side of 0.
 ADDED, ROWS = "zwölf", 5
+#: What is added to data whose class means then have biases below -30,000.
+FAR = 300
 
 
 def write_classes(out: Path, batch: int) -> None:
@@ -41,3 +44,31 @@ def write_classes(out: Path, batch: int) -> None:
         session.infer(np.concatenate([x[:ROWS], -x[:ROWS]])).tofile(out / "classes.output")
         (out / "classes.state").unlink(missing_ok=True)
         session.save(out / "classes.state")
+    _write_moved(out, x, y, batch)
+
+
+def _write_moved(out: Path, x: np.ndarray, y: np.ndarray, batch: int) -> None:
+    """Write OUT/moved.tflite, whose optimizer keeps copies of weights that are built as zeros, and what it infers.
+
+    Once trained from class means on, and once with class means far from zero.
+    """
+    source = model("mlp", np.random.default_rng(0))
+    source.params["b"]["w"] = np.zeros_like(source.params["b"]["w"])
+    converter.build(
+        source,
+        optimizer=optax.contrib.schedule_free_sgd(0.02),
+        update="head",
+        head="class_means",
+        classes=f"{CLASSES}+2",
+        batch=batch,
+        target="tflite-2.16",
+    ).write(out / "moved.tflite")
+    with TrainingSession(out / "moved.tflite") as session:
+        session.set_class_means(x, y)
+        session.add_class(ADDED, -x[:ROWS])
+        session.fit(x, y, epochs=1, shuffle=False, progress=False)
+        session.infer(x[:ROWS]).tofile(out / "moved.output")
+        session.reset()
+        session.set_class_means(x + FAR, y)
+        assert session.parameters()["b/b"][:CLASSES].max() < -30_000
+        session.infer(-x[:ROWS]).argmax(1).astype(np.int32).tofile(out / "moved.labels")

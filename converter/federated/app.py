@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,7 +97,16 @@ class _Opened:
     threads: int
 
     def __call__(self) -> Participant:
-        return _participant(self, Path(self.program).stat().st_mtime_ns if isinstance(self.program, str | Path) else 0)
+        """Return the participant; raise UsageError where the file cannot be read."""
+        return _participant(self, _changed(self.program) if isinstance(self.program, str | os.PathLike) else 0)
+
+
+def _changed(path: str | os.PathLike) -> int:
+    """Return when a file was last changed; 0 where there is none, which reading it says."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=2)

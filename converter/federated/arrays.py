@@ -13,6 +13,7 @@ from math import prod, sqrt
 import numpy as np
 
 from converter.ir.view import View
+from converter.program.class_names import FREE
 from converter.program.file import ProgramFile
 from converter.program.manifest import LOSS_OF_STEP, Manifest, StateTensor
 from converter.support.errors import UsageError, nearest
@@ -100,9 +101,11 @@ class Exchange:
         self._anchors = {
             self.trained[t.name.partition(_ANCHOR)[2]].tensor: t.tensor for t in kept if t.slot and _ANCHOR in t.name
         }
-        built = [program.initial(t) for t in kept if not t.slot]
-        numbers = sum(array.size for array in built)
-        self.norm = _NORMS * _norm(built) + _EACH * sqrt(numbers) if norm is None else norm
+        head = manifest.head
+        self._later = None if head is None or head.names is None else (head.bias, head.own)
+        built = self.sent({t.tensor: program.initial(t) for t in kept if not t.slot})
+        numbers = sum(array.size for array in built.values())
+        self.norm = _NORMS * self._norm(built) + _EACH * sqrt(numbers) if norm is None else norm
 
     def sent(self, state: Mapping[str, np.ndarray], slots: bool = False) -> dict[str, np.ndarray]:
         """Return the arrays that leave the device: float32 in the model's layout, by the model's names.
@@ -130,7 +133,7 @@ class Exchange:
         for name, one in expected.items():
             _check(name, one, arrays[name])
         rounded = {name: array.astype(np.float32) for name, array in arrays.items()}
-        size = _norm(rounded[name] for name in self.trained)
+        size = self._norm(rounded)
         if not size <= self.norm:
             raise RefusedRound(
                 f"the arrays of the server have a norm of {size:.3g}, and {self.norm:.3g} is allowed here"
@@ -160,6 +163,20 @@ class Exchange:
     def nbytes(self, slots: bool = False) -> int:
         """Return how many bytes of numbers travel in one direction."""
         return 4 * sum(prod(one.shape) for one in self._travelling(slots).values())
+
+    def _norm(self, arrays: Mapping[str, np.ndarray]) -> float:
+        """Return the L2 norm of all trained arrays together, added up in float64.
+
+        A bias of -30,000 says that there is no such class: of those in room for classes, what is below that counts.
+        """
+        total = 0.0
+        for name in self.trained:
+            array = arrays[name].astype(np.float64)
+            if self._later is not None and name == self._later[0]:
+                later = array[self._later[1] :]
+                later[later <= FREE] -= FREE
+            total += float(np.square(array).sum())
+        return sqrt(total)
 
     def _travelling(self, slots: bool) -> dict[str, Travelling]:
         return self.trained | (self.slots if slots else {})
@@ -204,11 +221,6 @@ def _check(name: str, one: Travelling, array: np.ndarray) -> None:
         raise RefusedRound(f"{name} came as {list(array.shape)}, and is {list(one.shape)}")
     if not (np.abs(array) <= np.finfo(np.float32).max).all():
         raise RefusedRound(f"{name} came with NaN or infinity")
-
-
-def _norm(arrays: Iterable[np.ndarray]) -> float:
-    """Return the L2 norm of all numbers together, added up in float64."""
-    return sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
 
 
 def _few(names: list[str]) -> str:

@@ -11,10 +11,9 @@ from converter.ir import Builder, Graph, Node, Value, is_described, ops
 from converter.ir.described import described
 from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.read_weights import read
+from converter.program.class_names import free_bias
 from converter.support.errors import UsageError
 
-#: The bias of a class that there is not yet: its share of a softmax is 0 exactly in float32, and so is every gradient.
-FREE = -30000.0
 #: So many classes at most: each takes a row of names beside its row of weights.
 MOST = 4096
 
@@ -107,7 +106,7 @@ def last_layer(graph: Graph) -> LastLayer | None:
 
 
 def with_room(graph: Graph, room: Room) -> Graph:
-    """Return a model whose last layer has free rows behind its own: weights 0, and the bias `FREE`.
+    """Return a model whose last layer has free rows behind its own: weights 0, and a bias far below all others.
 
     Raises:
         UsageError: it ends in no dense layer of so many classes, and a softmax or nothing behind it.
@@ -148,8 +147,10 @@ def _wider(graph: Graph, value: Value, axis: int, room: Room) -> Value:
     parameter = read(graph.parameters.pop(value))
     before = parameter.model_value
     shape = (*before.shape[:axis], room.total, *before.shape[axis + 1 :])
-    is_bias = before.ndim == 1
-    after = described(shape, parameter.name) if is_described(before) else widened(before, axis, room, is_bias * FREE)
+    if is_described(before):
+        after = described(shape, parameter.name)
+    else:
+        after = widened(before, axis, room, free_bias(before) if before.ndim == 1 else 0)
     wide = Value(value.type.with_shape(shape), value.name)
     graph.parameters[wide] = replace(parameter, model_value=after)
     return wide

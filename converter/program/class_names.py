@@ -1,4 +1,4 @@
-"""Names of classes as a tensor of the state: int32 [classes, 16], a row the bytes of a name and these."""
+"""Names of classes as a tensor of the state, int32 [classes, 16], and the bias of a class that there is not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from converter.support.errors import UsageError
 
 #: Numbers of a row, and bytes of a name at most.
 WORDS, BYTES = 16, 60
+#: The highest bias of a class that there is not: its share of a softmax is 0 exactly in float32, as is every gradient.
+FREE = -30000.0
+#: So many times the lowest of the others it is at least: then no row that is up to seven times as long as the longest
+#: class mean names a free class, whatever its direction.
+_BELOW = 16
+
+
+def free_bias(others: np.ndarray) -> float:
+    """Return the bias of classes that there are not, beside those of the others."""
+    return min(FREE, _BELOW * float(np.min(others, initial=0)))
 
 
 def written(names: Sequence[str]) -> np.ndarray:

@@ -7,9 +7,11 @@ FOLDER has `program.tflite` and `rows.npz`. It prints the name of each case that
 
 from __future__ import annotations
 
+import gzip
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,12 @@ from flwr.app.message.message import remove_content_from_message
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supercore.task_identity import TaskIdentity
 
 from converter.federated import Exchange, client_app, read_rows, serve
-from converter.federated.wire import LostServer
+from converter.federated.node import _Client
+from converter.federated.wire import Fleet, LostServer
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
 
@@ -37,6 +41,10 @@ _ANSWERS: dict[str, Any] = {
     "push-object": message_pb2.PushObjectResponse(stored=True),
 }
 Change = Callable[[str, Any], Any]
+
+
+class Packed(bytes):
+    """An answer that says that it is compressed, which no client asks for."""
 
 
 class Server(ThreadingHTTPServer):
@@ -88,15 +96,30 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.calls.append(call)
         answer = self.server.change(call, self.server.answer(call, body))
         status, content = (answer, b"{}") if isinstance(answer, int) else (200, answer)
+        packed = isinstance(content, Packed)
         content = content if isinstance(content, bytes) else content.SerializeToString()
         self.send_response(status)
         self.send_header("content-type", "application/protobuf")
+        if packed:
+            self.send_header("content-encoding", "gzip")
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
         pass
+
+
+@contextmanager
+def running(message: Message, change: Change) -> Iterator[Server]:
+    """Run a server in a thread of its own."""
+    server = Server(message, change)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class Bench:
@@ -115,16 +138,10 @@ class Bench:
         return Message(RecordDict(content), dst_node_id=7, message_type="train")
 
     def served(self, message: Message, change: Change | None = None, patience: float = 2.0) -> tuple[Any, Server]:
-        server = Server(message, change or (lambda call, answer: answer))
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
+        with running(message, change or (lambda call, answer: answer)) as server:
             address = f"127.0.0.1:{server.server_address[1]}"
             most = self.exchange.nbytes(slots=True)
             return serve(self.app, address, most, poll=0.1, idle=0.6, patience=patience), server
-        finally:
-            server.shutdown()
-            server.server_close()
 
     def refused(self, message: Message) -> str:
         """Return the error that the app itself answers with."""
@@ -173,6 +190,11 @@ def wires(bench: Bench) -> Iterator[str]:
             call == "pull-object"
         ) else answer  # fmt: skip
 
+    def bare(call: str, answer: Any) -> Any:
+        if call == "pull-messages":
+            del answer.message_object_trees[:]
+        return answer
+
     def gone(call: str, answer: Any) -> Any:
         return message_pb2.PullObjectResponse() if call == "pull-object" else answer
 
@@ -199,11 +221,12 @@ def wires(bench: Bench) -> Iterator[str]:
         "objects, ": deep,
         "objects, 2 deep": many,
         "HTTP 403": over,
+        "comes without its objects": bare,
     }.items():
         done, server = bench.served(bench.message(), change)
         assert done.messages == 0, said
         assert any(said in error for error in done.errors), (said, done.errors)
-        told = change not in (gone, over)
+        told = change not in (gone, over, bare)
         assert [reply.has_error() for reply in server.pushed] == [True] * told or change is over, said
         yield f"wire: {said}"
 
@@ -215,6 +238,7 @@ def servers(bench: Bench) -> Iterator[str]:
         "does not take this client's signature": lambda call, answer: 401,
         "does not take this client's key": lambda call, answer: 409 if call == "register-node" else answer,
         "no SuperLink answers": lambda call, answer: 503,
+        "does not answer as a SuperLink": lambda call, answer: Packed(gzip.compress(b"\0" * (64 << 20))),
     }.items():
         assert said in lost(lambda change=change: bench.served(bench.message(), change))
         yield f"server: {said}"
@@ -229,6 +253,49 @@ def servers(bench: Bench) -> Iterator[str]:
     _, server = bench.served(bench.message(), anew, patience=5.0)
     assert server.calls.count("register-node") == 2, server.calls
     yield "server: begins anew"
+    unknown = [401]
+
+    def forgets(call: str, answer: Any) -> Any:
+        """It begins anew while the client trains."""
+        return unknown.pop() if call == "push-messages" and unknown else answer
+
+    done, server = bench.served(bench.message(), forgets)
+    assert done.messages == 0
+    assert "signature" in done.errors[0]
+    assert server.calls[-1] == "unregister-node", "it goes on to wait for rounds, and leaves"
+    yield "server: forgets the client while it trains"
+
+    def large(call: str, answer: Any) -> Any:
+        return b"\0" * (64 << 20) if call in ("send-node-heartbeat", "deactivate-node") else answer
+
+    done, server = bench.served(bench.message(), large)
+    assert (done.messages, server.calls[-1]) == (1, "deactivate-node")
+    yield "server: large answers to a client that leaves"
+    with running(bench.message(), large) as server:
+        fleet = Fleet(f"127.0.0.1:{server.server_address[1]}", True, None, generate_key_pairs(), 2.0, 1 << 20)
+        fleet.join(register=True)
+        fleet.beat()
+        assert server.calls[-1] == "send-node-heartbeat"
+    yield "server: large answers to a sign of life"
+
+
+class _Deaf:
+    """A server that takes whatever it is told."""
+
+    def reply(self, message: Message, seconds: float) -> int:
+        return 0
+
+
+def runs(bench: Bench) -> Iterator[str]:
+    """What is kept of runs that a server names: of eight, those that were seen last."""
+    client = _Client(bench.app, _Deaf(), lambda line: None)
+    for run in (*range(1, 9), 1, 9):
+        message = bench.message()
+        message.metadata.__dict__["_run_id"] = run
+        client.answer(message)
+    assert list(client._contexts) == [*range(3, 9), 1, 9]
+    assert client.served.messages == 10
+    yield "runs"
 
 
 def lost(act: Callable[[], Any]) -> str:
@@ -243,7 +310,7 @@ def lost(act: Callable[[], Any]) -> str:
 def main(folder: Path) -> None:
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # whom messages are made by
     bench = Bench(folder)
-    for part in (apps, wires, servers):
+    for part in (apps, wires, servers, runs):
         for case in part(bench):
             print(case, flush=True)
     print("all went as it should")

@@ -74,3 +74,24 @@ def test_what_a_server_sends_is_checked() -> None:
             exchange.taken(arrays)
     with pytest.raises(RefusedRound, match="and 1 is allowed"):
         Exchange(read_program(built("head").data), norm=1.0).taken({n: a + 1 for n, a in good.items()})
+
+
+def test_biases_of_free_classes_are_no_part_of_the_norm() -> None:
+    """Room for classes: a bias of -30,000 says that there is none, and not how large the weights are."""
+    model = EXAMPLES["mlp"].model()
+    asked = {"update": "head", "batch": 4, "check": False}
+    own = converter.build(model, **asked).manifest.parameters[0]
+    bias = next(p for p in converter.build(model, **asked).manifest.parameters if len(p.shape) == 1)
+    classes = bias.shape[0]
+    roomy = converter.build(model, classes=f"{classes}+5", **asked)
+    exchange = Exchange(read_program(roomy.data))
+    plain = Exchange(read_program(converter.build(model, **asked).data))
+    assert exchange.norm < plain.norm + 10 * np.sqrt(5 * (own.shape[0] + 1)) + 1
+    with TrainingSession(roomy.data) as session:
+        good = exchange.sent(session.state())
+    exchange.taken(good)
+    for number in (-1e30, -60_000.0, 1e6):
+        changed = good[bias.name].copy()
+        changed[-1] = number
+        with pytest.raises(RefusedRound, match="have a norm of"):
+            exchange.taken(good | {bias.name: changed})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from converter.federated import Bounds, Participant, Plan, RefusedRound, identity
+from converter.federated.app import _Opened
 from converter.runtime import TrainingSession
 from converter.support.errors import NumericError, UsageError
 from tests.federated.people import KINDS, averaged, built, rows_of
@@ -141,3 +144,8 @@ def test_bounds_that_nothing_is_within_are_refused() -> None:
     for bounds in ({"epochs": 0}, {"learning_rate": float("inf")}, {"norm": -1.0}):
         with pytest.raises(UsageError, match="nothing is within it"):
             Bounds(**bounds)
+
+
+def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"missing\.tflite"):
+        _Opened(tmp_path / "missing.tflite", Bounds(), 1)()

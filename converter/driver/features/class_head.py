@@ -10,7 +10,7 @@ from converter.driver.compilation import Compilation
 from converter.frontends.class_room import LastLayer, Room, last_layer, room_of
 from converter.frontends.class_room import with_room as graph_with_room
 from converter.frontends.source import Source
-from converter.ir import Graph, Parameter, TensorType, Value
+from converter.ir import Graph, Parameter, TensorType, Value, is_described
 from converter.ir.evaluate import evaluate
 from converter.ir.types import INT32
 from converter.program.class_names import written
@@ -78,7 +78,27 @@ def find(c: Compilation) -> Compilation:
             "update='head'",
             page="arguments",
         )
+    _check_slots(c, head, [named[v] for v in (layer.kernel, layer.bias)])
     return replace(c, head=replace(head, takes_features=wants_means))
+
+
+def _check_slots(c: Compilation, head: ClassHead, layer: list[Parameter]) -> None:
+    """Raise UsageError where a session could not tell slots that copy the weights from slots that begin at 0."""
+    built = {p.name: p.model_value for p in layer}
+    if any(is_described(array) or array.any() for array in built.values()):
+        return
+    from converter.training.optim.trace import trace_optimizer
+
+    rng = np.random.default_rng(0)
+    drawn = {name: rng.normal(size=array.shape).astype(np.float32) for name, array in built.items()}
+    for slot, array in trace_optimizer(c.optimizer, drawn).slots.items():
+        if any(np.array_equal(array, values) for values in drawn.values()):
+            raise UsageError(
+                f"{head.kernel} and {head.bias} of the last layer are built as zeros, and the optimizer keeps copies "
+                f"of the weights ({slot}), which a session then cannot tell from slots that begin at 0 where it sets "
+                "classes. Give the layer any other weights to begin with, or make room, classes='10+20'",
+                page="arguments",
+            )
 
 
 def name_classes(c: Compilation) -> Compilation:

@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from converter.support.errors import UsageError
+
 #: Powers of two that are tried for the sharpness, beside the mean squared distance of a row to its class.
 _TRIED = 12
 #: By how much sharpnesses of rows may differ that are one but for rounding to float32.
 _ROUNDING = 1e-3
+#: Biases are at least this: float32 rounds logits of a million to a sixteenth.
+_LOWEST_BIAS = -float(1 << 20)
 
 
 class Means(NamedTuple):
@@ -26,9 +30,20 @@ class Means(NamedTuple):
     farther: np.ndarray
 
     def layer(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights [classes, inputs] and biases [classes] of the dense layer, float32."""
+        """Return weights [classes, inputs] and biases [classes] of the dense layer, float32.
+
+        Raises:
+            UsageError: the logits would be so large that float32 rounds them coarsely.
+        """
         weights = self.sharpness * self.means
         biases = -self.sharpness / 2 * ((self.means**2).sum(1) + self.farther)
+        if len(biases) and not biases.min() >= _LOWEST_BIAS:
+            raise UsageError(
+                "the means of the classes are too large beside what sets the classes apart: the last layer would have "
+                f"a bias of {biases.min():.3g}, and float32 tells no more than {_LOWEST_BIAS:,.0f} apart from its "
+                "neighbours. Normalise what the last layer reads, as a batch norm or layer norm does",
+                page="sessions",
+            )
         return weights.astype(np.float32), biases.astype(np.float32)
 
 
@@ -58,7 +73,7 @@ def sharpness_of(x: np.ndarray, y: np.ndarray, means: np.ndarray) -> float:
         that are tried; rows that are alone in their class have no part in it.
     """
     counts = np.bincount(y, minlength=len(means))[y]
-    distances = ((x[:, None] - means[None]) ** 2).sum(2)
+    distances = np.stack([((x - mean) ** 2).sum(1) for mean in means], axis=1)  # not all differences at a time
     rows = np.arange(len(x))
     apart = counts > 1
     own = distances[rows, y] * (counts / np.maximum(counts - 1, 1)) ** 2
@@ -66,6 +81,7 @@ def sharpness_of(x: np.ndarray, y: np.ndarray, means: np.ndarray) -> float:
     spread = own[apart].mean() if apart.any() else 0.0
     if not spread:
         between = ((means - means.mean(0)) ** 2).sum(1).mean()
+        between = between or (means**2).sum(1).mean()  # of one class alone: any will do that is of its size
         return float(_TRIED / between) if between else 1.0
     tried = [2.0**power / spread for power in range(_TRIED)]
     losses = []

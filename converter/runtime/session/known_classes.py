@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,12 @@ from converter.runtime.session.class_means import Means, farther_of, means_in, m
 from converter.runtime.session.held_state import HeldState
 from converter.support.errors import UsageError
 
-#: The bias of a class that there is not: as `converter.frontends.class_room` builds it.
-FREE = -30000.0
-
 
 class KnownClasses(HeldState):
     """A session that knows its classes by name."""
 
     _known: list[str] | None = None  # names by label, empty ones free; None: to be read
+    _goes_back = False  # whether a training runs that may end with the state of an earlier epoch
 
     @abstractmethod
     def features(self, x: Any) -> Any:
@@ -89,7 +87,7 @@ class KnownClasses(HeldState):
             kernel, bias = self._layer()
             if x is None:
                 kernel[label], bias[label] = 0, bias[known].mean() if len(known) else 0
-                self._write(kernel, bias, [label], after)
+                self._write(kernel, bias, label, after)
                 return label
             own = known < self._head().own
             tell = bool(kernel[known[own]].any())  # a mean of 0 says nothing of the sharpness: then all others do
@@ -115,9 +113,12 @@ class KnownClasses(HeldState):
     def rename_class(self, name: str, new: str) -> None:
         """Gives a class another name. Raises UsageError where there is none, or one of the new name."""
         with self._lock:
+            self._check_named()
             names = list(self._names()) if name == new else self._named(new)
             names[self._label(name)] = new
-            self._write_names(names)
+            head, state = self._head(), self.state()
+            state[str(head.names)] = class_names.written(names)
+            self._put(state)
 
     def forget_class(self, name: str) -> None:
         """Forgets a class of the user's: its label is free again, and the labels of the others stay.
@@ -132,10 +133,10 @@ class KnownClasses(HeldState):
                     f"{name!r} is a class of the model's own, and stays: it can be renamed", page="sessions"
                 )
             kernel, bias = self._layer()
-            kernel[label], bias[label] = 0, FREE
+            kernel[label] = 0
             names = list(self._names())
             names[label] = ""
-            self._write(kernel, bias, [label], names)
+            self._write(kernel, bias, label, names)
 
     def _head(self) -> ClassHead:
         head = self.manifest.head
@@ -159,17 +160,21 @@ class KnownClasses(HeldState):
 
     def _named(self, name: str) -> list[str]:
         """Return all names where one may be added to them."""
-        if self._head().names is None:
-            raise UsageError(
-                f"names are not kept in this program's state: build with room, classes='{self._head().own}+10'",
-                page="sessions",
-            )
+        self._check_named()
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"the name of a class is a text, not {name!r}", page="sessions")
         if name in self._names():
             raise UsageError(f"there is a class {name!r} already", page="sessions")
         class_names.written([name])
         return list(self._names())
+
+    def _check_named(self) -> None:
+        """Raise UsageError where no names are kept."""
+        if self._head().names is None:
+            raise UsageError(
+                f"names are not kept in this program's state: build with room, classes='{self._head().own}+10'",
+                page="sessions",
+            )
 
     def _label(self, name: str) -> int:
         names = self._names()
@@ -233,21 +238,27 @@ class KnownClasses(HeldState):
         """Replaces the rows of some labels."""
         kernel, bias = self._layer()
         kernel[labels], bias[labels] = means.layer()
-        self._write(kernel, bias, labels, None)
+        self._write(kernel, bias, labels, self._names())
 
-    def _write(self, kernel: np.ndarray, bias: np.ndarray, labels: Any, names: list[str] | None) -> None:
-        """Replaces layer and names; the optimizer's slots of some labels begin anew."""
+    def _write(self, kernel: np.ndarray, bias: np.ndarray, changed: Any, names: list[str]) -> None:
+        """Replaces layer and names; the optimizer's slots of labels that changed, and of free ones, begin anew."""
         head, state = self._head(), self.state()
+        free = np.array([head.names is not None and not name for name in names])
+        bias[free] = class_names.free_bias(bias[~free])
         placed = {head.kernel: (kernel if head.axis == 0 else kernel.T, head.axis), head.bias: (bias, 0)}
-        state = with_layer(self._program, state, placed, np.asarray(labels))
-        if names is not None and head.names is not None:
+        state = with_layer(self._program, state, placed, np.append(np.flatnonzero(free), changed))
+        if head.names is not None:
             state[head.names] = class_names.written(names)
-        self._open().take(state)
-        self._changed()
+        self._put(state)
 
-    def _write_names(self, names: list[str]) -> None:
-        head, state = self._head(), self.state()
-        state[str(head.names)] = class_names.written(names)
+    def _put(self, state: dict[str, np.ndarray]) -> None:
+        """Puts a state with other classes in the place of the one before."""
+        if self._goes_back:
+            raise UsageError(
+                "a training that goes back to its best epoch (patience) would lose a change of classes: change them "
+                "before it or after it",
+                page="sessions",
+            )
         self._open().take(state)
         self._changed()
 
@@ -287,22 +298,32 @@ def with_layer(
             continue
         view, axis = View.from_json(list(tensor.model.view)), placed[owner][1]
         whole = np.zeros(tensor.model.shape, state[tensor.tensor].dtype)
-        begun = whole.copy()
         view.scatter(whole, state[tensor.tensor])
-        view.scatter(begun, program.initial(tensor))
-        if _copies_weights(program, tensor, owner, begun):
-            begun = placed[owner][0]
+        begun = placed[owner][0] if _copies_weights(program, tensor, owner, placed) else _built(program, tensor)
         np.moveaxis(whole, axis, 0)[labels] = np.moveaxis(begun, axis, 0)[labels]
         after[tensor.tensor] = np.ascontiguousarray(view.apply(whole)).reshape(state[tensor.tensor].shape)
     return after
 
 
-def _copies_weights(program: ProgramFile, slot: StateTensor, owner: str, begun: np.ndarray) -> bool:
-    """Return whether a slot was built equal to the weights of its parameter, in the model's layout."""
+def _copies_weights(program: ProgramFile, slot: StateTensor, owner: str, owners: Iterable[str]) -> bool:
+    """Return whether a slot was built equal to the weights of its parameter.
+
+    Of weights that were built as zeros that slot tells nothing, and its like of the layer's other parameter does: where
+    both were zeros, a build refuses an optimizer of such slots.
+    """
+    kind = slot.name.removesuffix(owner)
+    by_name = {tensor.name: tensor for tensor in program.manifest.state_tensors if tensor.model is not None}
+    pairs = [(by_name[kind + name], by_name[name]) for name in owners if kind + name in by_name and name in by_name]
+    told = [(_built(program, of), weights) for of, one in pairs if (weights := _built(program, one)).any()]
+    return bool(told) and all(np.array_equal(begun, weights) for begun, weights in told)
+
+
+def _built(program: ProgramFile, tensor: StateTensor) -> np.ndarray:
+    """Return a tensor of the state as it was built, in the model's layout."""
     from converter.ir.view import View
 
-    weights = np.zeros_like(begun)
-    for tensor in program.manifest.state_tensors:
-        if not tensor.slot and tensor.name == owner and tensor.model is not None:
-            View.from_json(list(tensor.model.view)).scatter(weights, program.initial(tensor))
-    return bool(weights.any() and np.array_equal(weights, begun)) or "proximal_anchor" in slot.name
+    assert tensor.model is not None
+    values = program.initial(tensor)
+    whole = np.zeros(tensor.model.shape, values.dtype)
+    View.from_json(list(tensor.model.view)).scatter(whole, values)
+    return whole

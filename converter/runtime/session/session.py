@@ -249,9 +249,11 @@ class TrainingSession(KnownClasses):
             listener=listener,
             progress=progress,
         )
+        self._goes_back = patience is not None
         try:
             history = loop.run()
         finally:
+            self._goes_back = False
             if seed is None and isinstance(feed.batches, Shuffled):
                 self._epochs += feed.batches.begun
         with self._lock:

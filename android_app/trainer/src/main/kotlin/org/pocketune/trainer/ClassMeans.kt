@@ -1,5 +1,6 @@
 package org.pocketune.trainer
 
+import java.util.Locale
 import kotlin.math.abs
 import kotlin.math.exp
 import kotlin.math.ln
@@ -11,9 +12,12 @@ private const val TRIED = 12
 /** By how much sharpnesses of rows may differ that are one but for rounding to float32. */
 private const val ROUNDING = 1e-3
 
+/** Biases are at least this: float32 rounds logits of a million to a sixteenth. */
+private const val LOWEST_BIAS = -1_048_576.0
+
 /**
  * Nearest class means as a dense layer: logits -[sharpness] / 2 (|x - mean|^2 + farther), but for what all classes have in
- * common; the twin of the host's `converter/runtime/class_means.py`.
+ * common; the twin of the host's `converter/runtime/session/class_means.py`.
  *
  * @property means of each class.
  * @property farther what is added to the squared distance of a class, whose mean is of few samples.
@@ -22,8 +26,18 @@ internal class ClassMeans(val means: List<DoubleArray>, val sharpness: Double, v
     /** The weights of a class. */
     fun weights(at: Int) = FloatArray(means[at].size) { (sharpness * means[at][it]).toFloat() }
 
-    /** Its bias. */
-    fun bias(at: Int): Float = (-sharpness / 2 * (means[at].sumOf { it * it } + farther[at])).toFloat()
+    /** Its bias. Throws [InputException] where logits would be so large that float32 rounds them coarsely. */
+    fun bias(at: Int): Float {
+        val bias = -sharpness / 2 * (means[at].sumOf { it * it } + farther[at])
+        if (!(bias >= LOWEST_BIAS)) {
+            throw InputException(
+                "the means of the classes are too large beside what sets the classes apart: the last layer would have a bias " +
+                    "of %.3g, and float32 tells no more than %,.0f apart from its ".format(Locale.ROOT, bias, LOWEST_BIAS) +
+                    "neighbours. Normalise what the last layer reads, as a batch norm or layer norm does",
+            )
+        }
+        return bias.toFloat()
+    }
 
     companion object {
         /** The mean of rows. */
@@ -46,7 +60,9 @@ internal class ClassMeans(val means: List<DoubleArray>, val sharpness: Double, v
             val spread = if (own.isEmpty()) 0.0 else own.average()
             if (spread == 0.0) {
                 val middle = meanOf(means)
-                val between = means.map { squared(it, middle) }.average()
+                // Of one class alone: any will do that is of its size.
+                val between = means.map { squared(it, middle) }.average().takeIf { it > 0 }
+                    ?: means.map { mean -> mean.sumOf { it * it } }.average()
                 return if (between > 0) TRIED / between else 1.0
             }
             return (0 until TRIED).map { (1 shl it) / spread }.minBy { tried ->

@@ -3,14 +3,20 @@ package org.pocketune.trainer
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
-/** The bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
+/** The highest bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
 private const val FREE = -30000f
+
+/**
+ * So many times the lowest of the others it is at least: then no row that is up to seven times as long as the longest class
+ * mean names a free class, whatever its direction.
+ */
+private const val BELOW = 16
 private const val WORDS = 16
 private const val MOST_BYTES = 60
 
 /**
  * The classes of a program's last layer in one state: set to means of samples without a gradient, added, renamed and
- * forgotten; the twin of the host's `converter/runtime/known_classes.py`.
+ * forgotten; the twin of the host's `converter/runtime/session/known_classes.py`.
  */
 internal class KnownClasses(private val program: Program, private val state: List<StoredTensor>) {
     private val manifest = program.manifest
@@ -38,6 +44,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         val means = known.map { label -> ClassMeans.meanOf(rows.filterIndexed { row, _ -> labels[row] == label }) }
         val sharpness = ClassMeans.sharpnessOf(rows, labels.map(known::indexOf), means)
         place(known.indices.toList(), known, ClassMeans(means, sharpness, DoubleArray(known.size)))
+        free()
     }
 
     /** Adds a class of the mean of [features], or without them of weights 0; returns its label. */
@@ -52,18 +59,17 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         }
         val known = known
         if (features == null) {
-            val bias = Placed(head.bias, 0)
             put(label, FloatArray(kernel.width), if (known.isEmpty()) 0f else known.map { bias.row(it)[0] }.average().toFloat())
         } else {
             addOf(label, known, numbers(features))
         }
-        rename(label, name)
+        call(label, name)
+        free()
         return label
     }
 
     private fun addOf(label: Int, known: List<Int>, rows: List<DoubleArray>) {
         val weights = known.map(kernel::row)
-        val bias = Placed(head.bias, 0)
         val own = known.map { it < head.own }
         // A mean of 0 says nothing of the sharpness: then all others do.
         val tells = known.indices.any { own[it] && weights[it].any { number -> number != 0f } }
@@ -85,36 +91,57 @@ internal class KnownClasses(private val program: Program, private val state: Lis
 
     /** Gives a class another name. */
     fun rename(name: String, new: String) {
+        checkNamed()
         if (name != new) checkNew(new)
-        rename(label(name), new)
+        call(label(name), new)
     }
 
     /** Frees the label of a class that was added. */
     fun forget(name: String) {
         val label = label(name)
         if (label < head.own) refuse("'$name' is a class of the model's own: it stays, and can be renamed")
-        put(label, FloatArray(kernel.width), FREE)
-        rename(label, "")
+        call(label, "")
+        free()
     }
 
     private val kernel = Placed(head.kernel, head.axis)
+    private val bias = Placed(head.bias, 0)
+    private val slots: List<Slot> by lazy {
+        listOf(head.kernel to kernel, head.bias to bias).flatMap { (owner, layer) ->
+            manifest.stateTensors.filter { it.slot && it.name.endsWith("/$owner") && it.model?.shape == layer.shape }.map {
+                Slot(it.name.removeSuffix(owner), layer, Placed(it.tensor, checkNotNull(it.model), layer.axis))
+            }
+        }
+    }
 
     private fun place(changed: List<Int>, labels: List<Int>, made: ClassMeans) {
         for (at in changed) put(labels[at], made.weights(at), made.bias(at))
     }
 
-    /** Replaces weights and bias of a class, and clears the optimizer's slots of it. */
-    private fun put(label: Int, weights: FloatArray, bias: Float) {
-        kernel.put(label, weights)
-        Placed(head.bias, 0).put(label, floatArrayOf(bias))
-        for ((owner, axis) in listOf(head.kernel to head.axis, head.bias to 0)) {
-            val shape = manifest.parameters.first { it.name == owner }.shape
-            val slots = manifest.stateTensors.filter { it.slot && it.name.endsWith("/$owner") && it.model?.shape == shape }
-            for (slot in slots) Placed(slot.tensor, checkNotNull(slot.model), axis).run { put(label, FloatArray(width)) }
-        }
+    /** Masks the classes that there are not. */
+    private fun free() {
+        if (head.names == null) return
+        val lowest = known.minOfOrNull { bias.row(it)[0] } ?: 0f
+        for (label in names.indices - known.toSet()) put(label, FloatArray(kernel.width), minOf(FREE, BELOW * lowest))
     }
 
-    private fun rename(label: Int, name: String) {
+    /** Replaces weights and bias of a class; the optimizer's slots of it begin anew. */
+    private fun put(label: Int, weights: FloatArray, bias: Float) {
+        kernel.put(label, weights)
+        this.bias.put(label, floatArrayOf(bias))
+        for (slot in slots) slot.place.put(label, if (copiesWeights(slot)) slot.of.row(label) else slot.place.built[label])
+    }
+
+    /**
+     * Whether a slot was built equal to the weights of its parameter. Of weights that were built as zeros that slot tells
+     * nothing, and its like of the layer's other parameter does: where both were zeros, a build refuses such optimizers.
+     */
+    private fun copiesWeights(slot: Slot): Boolean {
+        val told = slots.filter { it.kind == slot.kind && it.of.built.any { row -> row.any { number -> number != 0f } } }
+        return told.isNotEmpty() && told.all { it.place.built.indices.all { at -> it.place.built[at].contentEquals(it.of.built[at]) } }
+    }
+
+    private fun call(label: Int, name: String) {
         names[label] = name
         val where = checkNotNull(head.names)
         val before = tensors.getValue(where)
@@ -127,10 +154,14 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         tensors[where] = StoredTensor(where, before.dtype, before.shape, bytes)
     }
 
-    private fun checkNew(name: String) {
+    private fun checkNamed() {
         if (head.names == null) {
             refuse("names are not kept in this program's state: build with room, classes='${head.own}+10'")
         }
+    }
+
+    private fun checkNew(name: String) {
+        checkNamed()
         if (name.isBlank()) refuse("the name of a class is a text, not '$name'")
         if (name in names) refuse("there is a class '$name' already")
         val size = name.toByteArray().size
@@ -155,14 +186,18 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         }
     }
 
+    /** A slot of the optimizer, of a kind of them, and the parameter that it is of. */
+    private class Slot(val kind: String, val of: Placed, val place: Placed)
+
     /** A tensor of the state whose rows of classes lie along an axis of the model's tensor. */
-    private inner class Placed(private val tensor: String, model: ModelTensor, axis: Int) {
+    private inner class Placed(private val tensor: String, model: ModelTensor, val axis: Int) {
         constructor(parameter: String, axis: Int) : this(
             manifest.parameters.first { it.name == parameter }.pieces.single().tensor,
             manifest.parameters.first { it.name == parameter }.let { ModelTensor(it.name, it.shape, it.pieces.single().view) },
             axis,
         )
 
+        val shape = model.shape
         private val classes = model.shape[axis]
         val width = model.shape.product().toInt() / classes
 
@@ -177,8 +212,16 @@ internal class KnownClasses(private val program: Program, private val state: Lis
             found
         }
 
-        fun row(label: Int): FloatArray {
-            val numbers = tensors.getValue(tensor).bytes.let { it.between(0, it.limit()).asFloatBuffer() }
+        /** The rows as they were built, by label. */
+        val built: List<FloatArray> by lazy {
+            val initial = program.initial(manifest.stateTensors.first { it.tensor == tensor })
+            List(classes) { row(initial, it) }
+        }
+
+        fun row(label: Int): FloatArray = row(tensors.getValue(tensor).bytes, label)
+
+        private fun row(bytes: ByteBuffer, label: Int): FloatArray {
+            val numbers = bytes.between(0, bytes.limit()).asFloatBuffer()
             return FloatArray(width) { numbers.get(stored[label][it]) }
         }
 

@@ -247,6 +247,32 @@ class SameAsPythonTest {
         }
     }
 
+    @Test
+    fun `slots that copy weights, and class means far from zero, are those of the host`(): Unit = runBlocking {
+        val samples = Fixture.samples("mlp").map { Sample(it.inputs, it.targets) }
+        fun moved(by: (Float) -> Float) = samples.map { sample ->
+            val x = (sample.inputs.getValue("x") as Values.Floats).array
+            Sample(mapOf("x" to Values.Floats(FloatArray(x.size) { by(x[it]) })), sample.targets)
+        }
+        Fixture.trainer(Fixture.program("moved"), Store(folder)).use { trainer ->
+            suspend fun logits(rows: List<Sample>) = trainer.infer(rows.take(5).map { it.inputs })
+                .map { (it.values.single() as Values.Floats).array }
+            suspend fun farLabels() = logits(moved { -it }).map { row -> row.indices.maxBy { row[it] } }
+            trainer.setClassMeans(samples)
+            trainer.addClass("zwölf", moved { -it }.take(5).map { it.inputs })
+            trainer.fit(samples, Plan(epochs = 1, shuffle = false, checkpointEvery = 0)).collect {}
+            assertClose(Fixture.floats("moved.output"), logits(samples).flatMap { it.toList() })
+            trainer.reset()
+            trainer.setClassMeans(moved { it + 300 })
+            assertEquals(Fixture.ints("moved.labels"), farLabels())
+            trainer.addClass("far", moved { it + 302 }.take(5).map { it.inputs })
+            trainer.forgetClass("far")
+            assertEquals(Fixture.ints("moved.labels"), farLabels())
+            val large = assertFailsWith<InputException> { trainer.setClassMeans(moved { it + 30_000 }) }
+            assertTrue("Normalise what the last layer reads" in large.message.orEmpty())
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(strings = ["variables", "stateless"])
     fun `the host takes a state of ours`(export: String): Unit = runBlocking {

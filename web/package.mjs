@@ -36,6 +36,9 @@ for (const name of BUILDS) {
   for (const type of ["js", "wasm"]) await cp(`${WASM}/${name}.${type}`, `${OUT}/litert/${name}.${type}`);
 }
 await cp("README.md", `${OUT}/README.md`);
+// Its links lead to pages that are not in the package.
+const page = await readFile("../docs/web.md", "utf8");
+await writeFile(`${OUT}/web.md`, page.replaceAll(/\[([^\]]+)\]\((?!#|https?:)[^)]+\)/g, "$1"));
 await cp("../LICENSE", `${OUT}/LICENSE`);
 await writeFile(
   `${OUT}/package.json`,

@@ -1,7 +1,7 @@
 """What building a program takes: CPU time, and the memory that the process grows by, against the bytes of the weights.
 
     .venv/bin/python scripts/bench/building.py                                      # W1 to W4, a minute
-    .venv/bin/python scripts/bench/building.py --frozen int8 --json scripts/bench/results/building-int8.json
+    .venv/bin/python scripts/bench/building.py --frozen int8 --json scripts/bench/results/building-2-int8.json
     .venv/bin/python scripts/bench/building.py --workloads mobilenet_v2 resnet50 encoder --schemes full   # of PyTorch
 
 Each build has a process of its own, which has built a small net before: what is imported and made but once in a

@@ -57,6 +57,10 @@ def test_every_pattern_has_a_case_and_every_table_names_patterns() -> None:
     assert CASES.keys() == avoid.PATTERNS.keys()
     assert all(set(target(name).avoids) <= avoid.PATTERNS.keys() for name in tables())
     assert set(target("gpu").avoids) == set(target("web").avoids) == CASES.keys() - HALF - MICRO.keys()
+    for name in tables():
+        avoid.without(Graph(), target(name).avoids)
+    with pytest.raises(UsageError, match=r"avoids 'sofmax', which is no pattern\. Did you mean 'softmax'"):
+        avoid.without(Graph(), ["sofmax"])
     assert set(target("hexagon").avoids) == HALF | ON_HEXAGON.keys() | {"rank-above-4", "pad-average-pool"}
     assert set(target("tflm").avoids) == MICRO.keys() | {"scatter-nd"}
 

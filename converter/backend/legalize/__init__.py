@@ -25,13 +25,18 @@ from converter.ir import Graph, Node, Value
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
+from converter.support.errors import UsageError, nearest
 
 #: A replacement may be of another pattern, which is replaced in turn.
 _MOST_ROUNDS = 8
 
 
 def without(lowered: Graph, names: Sequence[str]) -> Graph:
-    """The graph with all nodes of the named patterns replaced, where these have a replacement that fits."""
+    """The graph with all nodes of the named patterns replaced, where these have a replacement that fits.
+
+    Raises:
+        UsageError: a target's table names a pattern that there is not.
+    """
     if not names:
         return lowered
     wanted = _named(names)
@@ -66,6 +71,11 @@ def left(lowered: Graph, names: Sequence[str]) -> Iterator[tuple[Node, Pattern]]
 
 
 def _named(names: Sequence[str]) -> list[Pattern]:
+    if unknown := [name for name in names if name not in PATTERNS]:
+        raise UsageError(
+            f"the target's table avoids {unknown[0]!r}, which is no pattern.{nearest(unknown[0], PATTERNS)}",
+            page="targets",
+        )
     return [pattern for name, pattern in PATTERNS.items() if name in names]
 
 

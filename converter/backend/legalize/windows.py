@@ -96,7 +96,7 @@ def _multiplies_channels(b: Rewriter, node: Node) -> bool:
     _multiplies_channels,
 )
 def of_repeated_channels(b: Rewriter, node: Node) -> Value:
-    """Each channel as often as it is met, by a product with ones."""
+    """Each channel as often as a group reads it, by a product with ones."""
     x, w, bias = node.inputs
     channels, times = x.shape[3], w.shape[3] // x.shape[3]
     ones = b.constant(np.ones((1, 1, times), np.float32))

@@ -2,7 +2,7 @@
 
 What lies between two dense layers treats each inner feature by itself, and the second layer sums up over them. So some
 features go from the first layer through the second, forward and backward, before the next begin, and each matrix is
-still met once a pass.
+still multiplied once a pass.
 """
 
 from __future__ import annotations

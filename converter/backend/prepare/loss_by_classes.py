@@ -58,7 +58,7 @@ class _Sums(NamedTuple):
 
 
 class ByClasses:
-    """Cross entropies in a graph, over the classes part by part; of several from the same logits these are met once."""
+    """Cross entropies in a graph, over the classes part by part; several of the same logits share one pass."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph, self._makers = graph, graph.producers()

@@ -329,6 +329,15 @@ def test_what_has_no_base_to_keep_is_refused(options: dict[str, Any], said: str)
         CASES["dense"].build(**options)
 
 
+def test_classes_that_come_later_are_refused() -> None:
+    def with_bias(p: Params, x: jax.Array) -> jax.Array:
+        return dense(p, x) + p["last"]
+
+    case = Case(with_bias, DENSE | {"last": np.zeros(4, np.float32)}, CASES["dense"].x, Y, CASES["dense"].loss)
+    with pytest.raises(UsageError, match="it knew neither the classes of a fresh head nor those that come later"):
+        case.build(classes="4+3")
+
+
 def test_several_losses_are_refused_and_one_of_several_outputs_is_not() -> None:
     def two(p: Params, x: jax.Array) -> dict[str, jax.Array]:
         hidden = jnp.tanh(x @ p["first"] + p["bias"])

@@ -101,7 +101,7 @@ test("the package says what it is", () => {
   const { version } = JSON.parse(readFileSync("package.json", "utf8"));
   const packed = JSON.parse(readFileSync("dist/package/package.json", "utf8"));
   assert.equal(packed.version, version);
-  for (const file of [packed.types, packed.exports["."].default, "LICENSE", "README.md"]) {
+  for (const file of [packed.types, packed.exports["."].default, "LICENSE", "README.md", "web.md"]) {
     assert.ok(readFileSync(`dist/package/${file}`).length > 0);
   }
 });

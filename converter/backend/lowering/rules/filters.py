@@ -83,7 +83,7 @@ class Filter:
         return self.c(tfl.BatchMatmul(False, not self.transposed), x, matrix)
 
     def product_cost(self, rows: int, matrices: int, times: int = 1, taps: int = 1) -> float:
-        """What that costs, `times` over with one matrix of so many `taps`, where `matrices` are met in turn."""
+        """What that costs, `times` over with one matrix of so many `taps`, by each of `matrices` in turn."""
         touched, depth = 4 * matrices * taps * self.inputs * self.outputs, taps * self.inputs
         return self.c.target.product(rows, depth, self.outputs, self.constant, touched, times)
 

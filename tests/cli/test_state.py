@@ -11,8 +11,8 @@ import pytest
 from converter.runtime import State, StateSpec, TrainingSession
 from converter.runtime.state.state_file import DamagedState, pack, unpack
 from tests.cli.conftest import FACTORIES, Run
-from tests.runtime.test_recorded import FOLDER, PROGRAMS, own
-from tests.runtime.test_state_file import packed_in_version_1
+from tests.runtime.state.test_recorded import FOLDER, PROGRAMS, own
+from tests.runtime.state.test_state_file import packed_in_version_1
 
 GOOD = f"{FACTORIES}:good"
 

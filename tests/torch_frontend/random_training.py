@@ -17,7 +17,7 @@ from torch import nn
 
 import pocketune
 from converter.support.errors import PocketuneError
-from tests.torch_frontend.random_losses import Goal, draw_goal
+from tests.torch_frontend.losses.random_losses import Goal, draw_goal
 
 STEPS, ROWS = 5, 4
 #: How far a loss, and a weight in units of its update, may be off; and in units of what float32 makes of PyTorch's own.

@@ -23,7 +23,7 @@ from converter.backend import targets
 from converter.backend.targets import Target
 from converter.runtime.engines import engine
 from converter.support.errors import UnsupportedError
-from tests.backend.avoid_cases import MICRO
+from tests.backend.legalize.avoid_cases import MICRO
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -227,9 +227,10 @@ CASES |= {
 
 #: Those that have nothing else in their place.
 REFUSED = {"constant-int32-large", "absent"}
-#: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 too. tests/backend/test_avoid.py has
-#: the operators on the engine, and tests/decoder_frontend/test_accelerators.py decoders. What TensorFlow Lite Micro
-#: lacks it has not registered, which test_avoid shows as well, and nets with it train in tests/runtime/test_tflm.py.
+#: Nets of such a table alone end Qualcomm's compiler (exit status 6), in float32 too. `legalize/test_avoid.py` of
+#: tests/backend has the operators on the engine, and tests/decoder_frontend/test_accelerators.py decoders. What
+#: TensorFlow Lite Micro lacks it has not registered, which test_avoid shows as well, and nets with it train in
+#: tests/runtime/engines/test_tflm.py.
 ELSEWHERE = {"lookup-of-integers", *MICRO}
 
 

@@ -24,7 +24,7 @@ from converter.tools.micro.export import export_c
 from scripts.micro.boards import BOARDS
 from scripts.micro.building import firmware, lacking, symbols
 from scripts.micro.device import Device, command
-from tests.runtime.micro_nets import NETS
+from tests.runtime.engines.micro_nets import NETS
 
 SOURCES = Path(os.environ["MICRO_SOURCES"]) if "MICRO_SOURCES" in os.environ else None
 pytestmark = pytest.mark.skipif(lacking(SOURCES) is not None, reason=f"boards: {lacking(SOURCES)} (MICRO_SOURCES)")

@@ -22,7 +22,7 @@ from converter.tools.micro.body import add_of
 from converter.tools.micro.entries import entries
 from converter.tools.micro.export import export_c
 from converter.tools.micro.joined import joined
-from tests.runtime.micro_nets import NETS
+from tests.runtime.engines.micro_nets import NETS
 
 #: Of the resolver of TensorFlow Lite Micro, as its header has them.
 ADDS = {

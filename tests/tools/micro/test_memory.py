@@ -12,7 +12,7 @@ import converter
 from converter.program.file import read_program
 from converter.tools.micro.entries import entries
 from converter.tools.micro.joined import joined
-from tests.runtime.micro_nets import Net, _conv, _dense, _filter, _stack
+from tests.runtime.engines.micro_nets import Net, _conv, _dense, _filter, _stack
 
 
 def keyword_net() -> Net:

@@ -16,7 +16,7 @@ import jax_frontend
 from converter.runtime import TrainingSession
 from converter.tools.micro.body import add_of
 from converter.tools.micro.export import export_c
-from tests.runtime.micro_nets import NETS
+from tests.runtime.engines.micro_nets import NETS
 
 HERE = Path(__file__).parent
 with_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

@@ -17,6 +17,8 @@ from tests.tree import ROOT, scripts, sources
 
 PACKAGES = ("converter", "jax_frontend")
 MAX_LINES = 400
+#: Files of one folder that holds code; more than that, and nobody sees what is in it.
+MAX_FILES = 24
 
 #: A line for a file that breaks each contract of pyproject.toml.
 PLANTED = {
@@ -108,6 +110,26 @@ def test_files_are_short_and_self_contained() -> None:
     texts = [*sources(*PACKAGES, "examples", "tests", "scripts"), *scripts(), *(ROOT / "recipes").rglob("*.toml")]
     found = [fault for path in texts for fault in text_faults(str(path.relative_to(ROOT)), path.read_text())]
     assert not found, "\n".join(found)
+
+
+def full_folders(root: Path) -> list[str]:
+    """Return the folders of code below one that hold too many files; those of data alone may hold any number."""
+    found = []
+    for folder in sorted({path.parent for path in root.rglob("*.py")}):
+        files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+        if len(files) > MAX_FILES:
+            found.append(
+                f"{folder.relative_to(root.parent)}: {len(files)} files, {MAX_FILES} are allowed: give it rooms"
+            )
+    return found
+
+
+def test_folders_hold_few_files(tmp_path: Path) -> None:
+    found = [fault for name in (*PACKAGES, "tests", "scripts") for fault in full_folders(ROOT / name)]
+    assert not found, "\n".join(found)
+    for number in range(MAX_FILES + 1):
+        (tmp_path / f"{number}.py").touch()
+    assert len(full_folders(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from rich.table import Table
 
 from converter.support.errors import NumericError, PocketuneError, UsageError
 from converter.support.files import write_atomically
-from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, check_program, describe, held, result_path, run_all
 from scripts.harness.compare import compare as compare_files
 from scripts.harness.compare import differences
 from scripts.harness.conditions import NAMES, check_names, concerns
+from scripts.harness.devices.adb import Adb, adb_binary
+from scripts.harness.devices.hosts import local, open_device, open_devices
 from scripts.harness.faults import Fault
-from scripts.harness.hosts import local, open_device, open_devices
 from scripts.harness.log import read_results
 from scripts.harness.plan import Plan, check_plan, read_plan
 from scripts.harness.stop import is_asked, listen

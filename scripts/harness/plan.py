@@ -19,7 +19,7 @@ from converter.support.errors import UsageError, nearest
 from converter.support.records import decode
 from scripts.harness.batches import batches_from, random_batches
 from scripts.harness.device import Job
-from scripts.harness.transport import sha256_of
+from scripts.harness.devices.transport import sha256_of
 
 
 @dataclass(frozen=True)

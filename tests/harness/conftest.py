@@ -15,11 +15,11 @@ import pytest
 
 import converter
 from jax_frontend import Model
-from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.bench import Options, run_all
 from scripts.harness.device import Device
+from scripts.harness.devices.adb import Adb, AdbTransport, adb_binary
+from scripts.harness.devices.phone import PACKAGE, Phone
 from scripts.harness.log import ResultFile, read_results
-from scripts.harness.phone import PACKAGE, Phone
 from scripts.harness.plan import Bench, read_plan
 from tests.harness.fake import AdbServer, FakeDevice
 

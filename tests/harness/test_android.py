@@ -12,9 +12,9 @@ import pytest
 import converter
 from converter.support.errors import UsageError
 from examples import EXAMPLES
-from scripts.harness import android_jvm
-from scripts.harness.adb import Adb
-from scripts.harness.hosts import open_device
+from scripts.harness.devices import android_jvm
+from scripts.harness.devices.adb import Adb
+from scripts.harness.devices.hosts import open_device
 from scripts.harness.plan import Bench
 from tests.harness.conftest import ROUNDS, phone_of, run, write_plan
 from tests.harness.fake import FakeDevice
@@ -109,8 +109,8 @@ def test_the_app_tells_what_it_does_not_run(adb: Adb, fake: FakeDevice, bench: B
 def test_the_real_apk_is_installed(adb: Adb, fake: FakeDevice) -> None:
     if not APK.exists():
         pytest.skip(f"{APK} is missing: run scripts/build_apk")
-    from scripts.harness.adb import AdbTransport
-    from scripts.harness.phone import PACKAGE, Phone
+    from scripts.harness.devices.adb import AdbTransport
+    from scripts.harness.devices.phone import PACKAGE, Phone
 
     fake.packages.clear()
     Phone(AdbTransport(adb, fake.serial), APK).prepare()

@@ -17,17 +17,17 @@ from converter.runtime.engines.gpu import Gpu
 from converter.runtime.engines.hexagon import Hexagon
 from converter.runtime.engines.web import Web
 from converter.support.errors import UsageError
-from scripts.harness import hosts
-from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, held, run_all
-from scripts.harness.computer import Computer
 from scripts.harness.device import Job
+from scripts.harness.devices import hosts
+from scripts.harness.devices.adb import Adb, adb_binary
+from scripts.harness.devices.computer import Computer
+from scripts.harness.devices.hosts import ROOT, local, open_device, ssh
+from scripts.harness.devices.transport import LocalTransport, SshTransport, fetch_whole, put
+from scripts.harness.devices.transport import run as run_program
 from scripts.harness.faults import Crashed, Fault, Gone, Killed, NoCheckout, NoLogin, Silent
-from scripts.harness.hosts import ROOT, local, open_device, ssh
 from scripts.harness.log import read_results
 from scripts.harness.plan import Bench
-from scripts.harness.transport import LocalTransport, SshTransport, fetch_whole, put
-from scripts.harness.transport import run as run_program
 from tests.harness.conftest import ROUNDS, build_program, impatient, run, write_plan
 
 ALLOWED = ("BUSY", "SPACE", "MEMORY")

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from converter.support.errors import NumericError, UsageError
-from scripts.harness.adb import Adb
+from scripts.harness.devices.adb import Adb
+from scripts.harness.devices.hosts import local
+from scripts.harness.devices.phone import PACKAGE
 from scripts.harness.faults import Changed, Failed
-from scripts.harness.hosts import local
 from scripts.harness.outcome import Outcome
-from scripts.harness.phone import PACKAGE
 from scripts.harness.plan import Bench
 from scripts.harness.reference import Agreement, agreement, reference
 from tests.harness.conftest import ROUNDS, build_program, phone_of, run, write_plan

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from converter.support.errors import UsageError
-from scripts.harness.adb import Adb, AdbTransport
 from scripts.harness.device import Job
+from scripts.harness.devices.adb import Adb, AdbTransport
+from scripts.harness.devices.phone import PACKAGE, Phone
 from scripts.harness.faults import (
     Corrupted,
     Failed,
@@ -31,7 +32,6 @@ from scripts.harness.faults import (
     WrongNumbers,
 )
 from scripts.harness.log import Began
-from scripts.harness.phone import PACKAGE, Phone
 from scripts.harness.plan import Bench
 from tests.harness.conftest import APP, BUILD, ROUNDS, STEPS, impatient, phone_of, run, write_plan
 from tests.harness.fake import FakeDevice

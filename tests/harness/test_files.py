@@ -19,12 +19,12 @@ from scripts.harness import worker
 from scripts.harness.batches import batches_from, random_batches, read_batches
 from scripts.harness.conditions import check_names, concerns, preflight
 from scripts.harness.device import Conditions, Facts, Job
+from scripts.harness.devices.phone import parse_conditions, parse_facts
+from scripts.harness.devices.transport import unmarked
 from scripts.harness.faults import NotReady
 from scripts.harness.log import Began, Checked, FaultLine, Log, Record, finished, read_results
-from scripts.harness.phone import parse_conditions, parse_facts
 from scripts.harness.plan import Plan, Variant, read_plan
 from scripts.harness.reference import agreement, reference
-from scripts.harness.transport import unmarked
 from tests.harness.conftest import build_program
 from tests.harness.test_compare import file_of, interleaved
 

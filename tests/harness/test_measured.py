@@ -10,12 +10,12 @@ import pytest
 from scripts.harness import bench as bench_module
 from scripts.harness.bench import Options, run_all
 from scripts.harness.compare import Comparison, compare
-from scripts.harness.computer import Computer
-from scripts.harness.hosts import ROOT
+from scripts.harness.devices.computer import Computer
+from scripts.harness.devices.hosts import ROOT
+from scripts.harness.devices.transport import LocalTransport
 from scripts.harness.log import read_results
 from scripts.harness.plan import Subject, read_plan
 from scripts.harness.runner import new_id
-from scripts.harness.transport import LocalTransport
 from tests.harness.conftest import build_program
 
 THRESHOLD = 0.05

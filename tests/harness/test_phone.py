@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 from converter.support.errors import UsageError
 from scripts.harness import cli
-from scripts.harness.adb import Adb, AdbTransport
 from scripts.harness.bench import Options, check_program, held, run_all
 from scripts.harness.device import Device
+from scripts.harness.devices.adb import Adb, AdbTransport
+from scripts.harness.devices.hosts import local, only_phone, open_devices
+from scripts.harness.devices.phone import FOLDER, PACKAGE, RESULTS, Phone
+from scripts.harness.devices.transport import put
 from scripts.harness.faults import Failed, OutOfSpace, WrongDevice
-from scripts.harness.hosts import local, only_phone, open_devices
 from scripts.harness.log import read_results
-from scripts.harness.phone import FOLDER, PACKAGE, RESULTS, Phone
 from scripts.harness.plan import Bench, Plan
-from scripts.harness.transport import put
 from tests.harness.conftest import APP, ROUNDS, STEPS, MakeFake, phone_of, run, write_plan
 from tests.harness.fake import FakeDevice
 

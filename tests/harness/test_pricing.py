@@ -14,7 +14,7 @@ from converter.tools.measure import Case, cases
 from scripts.harness import pricing
 from scripts.harness.bench import Options
 from scripts.harness.device import Device
-from scripts.harness.hosts import local
+from scripts.harness.devices.hosts import local
 from scripts.harness.log import read_results
 
 ALLOWED = ("BUSY", "SPACE", "MEMORY")

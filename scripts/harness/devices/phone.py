@@ -9,10 +9,10 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from scripts.harness.adb import AdbTransport
 from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Conditions, Facts, Job, Progress
+from scripts.harness.devices.adb import AdbTransport
+from scripts.harness.devices.transport import fetch_whole, put, sha256_of
 from scripts.harness.faults import Failed, NotInstalled
-from scripts.harness.transport import fetch_whole, put, sha256_of
 
 PACKAGE = "org.pocketune.app"
 ACTIVITY = f"{PACKAGE}/{PACKAGE}.harness.HarnessActivity"

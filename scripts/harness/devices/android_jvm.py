@@ -14,7 +14,7 @@ from pathlib import Path
 
 from converter.support.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ANDROID = ROOT / "android_app"
 SOURCE = Path(__file__).with_name("AndroidWorker.java")
 #: The modules of the app's build whose classes run here.

@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from converter.support.errors import UsageError, nearest
-from scripts.harness import android_jvm
-from scripts.harness.adb import Adb, AdbTransport, adb_binary
-from scripts.harness.computer import Computer
 from scripts.harness.device import Device
-from scripts.harness.engines import GpuHost, HexagonHost, WebHost
-from scripts.harness.phone import Phone
-from scripts.harness.transport import LocalTransport, SshTransport
+from scripts.harness.devices import android_jvm
+from scripts.harness.devices.adb import Adb, AdbTransport, adb_binary
+from scripts.harness.devices.computer import Computer
+from scripts.harness.devices.engines import GpuHost, HexagonHost, WebHost
+from scripts.harness.devices.phone import Phone
+from scripts.harness.devices.transport import LocalTransport, SshTransport
 
 HOSTS = ("local", "local-android", "local-android:arm64", "gpu", "hexagon-emulated", "web", "ssh:")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[Device]:

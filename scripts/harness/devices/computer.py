@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from scripts.harness.device import LOG, RESULT, STATE, Conditions, Facts, Job, Kind, Progress
+from scripts.harness.devices.transport import LocalTransport, Transport, fetch_whole, must, put
 from scripts.harness.faults import Failed, NoCheckout
-from scripts.harness.transport import LocalTransport, Transport, fetch_whole, must, put
 
 ASK = (
     "cat /proc/loadavg; getconf _NPROCESSORS_ONLN; cat /proc/meminfo; df -k .; "

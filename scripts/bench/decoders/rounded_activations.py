@@ -1,6 +1,6 @@
 """Table of what rounding activations costs: a decoder of a `.gguf` file after some steps of LoRA in each form.
 
-    .venv/bin/python -m scripts.bench.rounded_activations .models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+    .venv/bin/python -m scripts.bench.decoders.rounded_activations .models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
 `frozen="int4"`, `frozen="int4-dynamic"`, and PyTorch in float32 with the numbers that these integers stand for: the
 same rows of the project's documentation, first adapters and optimizer (LoRA of rank 8 on all products, Adam, one row a
@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from scripts.arguments import existing
-from scripts.bench.decoders import environment, resident
+from scripts.bench.decoders.lora import environment, resident
 
 RANK, RATE = 8, 2e-4
 #: The page that is held out; all others of docs/ are trained on.
-HELD_OUT, FOLDER = "architecture.md", Path(__file__).resolve().parents[2] / "docs"
+HELD_OUT, FOLDER = "architecture.md", Path(__file__).resolve().parents[3] / "docs"
 FORMS = ("int4", "int4-dynamic", "pytorch")
 #: Loss of rows, and loss of a step.
 Trainer = tuple[Callable[[np.ndarray], float], Callable[[np.ndarray], float]]
@@ -63,7 +63,8 @@ def _apart(args: argparse.Namespace, form: str) -> dict[str, Any]:
     kept: Path = args.folder / f"{form}.json"
     if not kept.exists():
         numbers = ["--steps", args.steps, "--tokens", args.tokens, "--held-out", args.held_out, "--blocks", args.blocks]
-        command = [sys.executable, "-m", "scripts.bench.rounded_activations", args.model, "--form", form, *numbers]
+        module = "scripts.bench.decoders.rounded_activations"
+        command = [sys.executable, "-m", module, args.model, "--form", form, *numbers]
         command += ["--folder", args.folder]
         done = subprocess.run(list(map(str, command)), env=environment(), stdout=subprocess.PIPE, text=True, check=True)
         kept.write_text(done.stdout.splitlines()[-1])
@@ -136,7 +137,7 @@ def _torch(args: argparse.Namespace, file: Path) -> Trainer:
     """Return PyTorch's side, whose adapters begin as those of the program."""
     from converter.frontends.decoder import Model
     from converter.runtime import TrainingSession
-    from scripts.bench.rounded_activations_torch import trainer
+    from scripts.bench.decoders.rounded_activations_torch import trainer
 
     with TrainingSession(file) as session:
         adapters = session.parameters()

@@ -1,7 +1,7 @@
 """LoRA of a decoder in int4, block by block: memory, tokens a second, beside the bound and PyTorch on the same core.
 
-    .venv/bin/python scripts/bench/decoders.py qwen-0.5b --tokens 256       # builds, trains, prints the ratios
-    .venv/bin/python scripts/bench/decoders.py llama2-7b --tokens 64 --steps 1 --no-torch
+    .venv/bin/python scripts/bench/decoders/lora.py qwen-0.5b --tokens 256       # builds, trains, prints the ratios
+    .venv/bin/python scripts/bench/decoders/lora.py llama2-7b --tokens 64 --steps 1 --no-torch
 
 Weights are random and quantised already, as those of a file would be; what trains are adapters of rank 8 on all
 products, by Adam or plain descent. Each measurement is a process of its own on one CPU. Time is the CPU's, as others
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SHAPES: dict[str, dict[str, int]] = {
     "small": {"layers": 4, "width": 512, "heads": 8, "key_heads": 2, "vocabulary": 8192, "hidden": 1376},
     "tiny": {"layers": 3, "width": 256, "heads": 4, "key_heads": 2, "vocabulary": 20_000, "hidden": 512},
@@ -250,7 +250,7 @@ def product(args: argparse.Namespace) -> dict[str, float]:
 
 def torch(args: argparse.Namespace) -> dict[str, float]:
     """Return seconds of a step of the same adapters in PyTorch, with checkpointing, and its memory in MB."""
-    from decoders_torch import step_of
+    from lora_torch import step_of
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     step = step_of(shape_of(args), args.tokens, RANK)

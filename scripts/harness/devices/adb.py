@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from converter.support.errors import UsageError
+from scripts.harness.devices.transport import MARKER, SHELL_SECONDS, Reply, marked, run, unmarked
 from scripts.harness.faults import Failed, Fault, Gone, OutOfSpace, Silent, Unauthorized, WrongDevice
 from scripts.harness.stop import rest
-from scripts.harness.transport import MARKER, SHELL_SECONDS, Reply, marked, run, unmarked
 
 #: A push may be slow, never endless: this and a second for each such amount.
 MOVE_SECONDS, MOVE_BYTES_A_SECOND = 30.0, 500_000

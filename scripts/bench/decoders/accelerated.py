@@ -1,7 +1,7 @@
 """A small decoder with LoRA on engines of accelerators, its frozen weights in each form that they read.
 
-    .venv/bin/python -m scripts.bench.accelerated_decoders                  # some minutes of one core
-    .venv/bin/python -m scripts.bench.accelerated_decoders --on gpu --width 512 --words 8192
+    .venv/bin/python -m scripts.bench.decoders.accelerated                  # some minutes of one core
+    .venv/bin/python -m scripts.bench.decoders.accelerated --on gpu --width 512 --words 8192
 
 Two layers, drawn weights, 32 tokens, LoRA of rank 8 on all products, Adam. Prints the tables of docs/accelerators.md:
 the file, what the certificate says of three steps and of `infer`, and the most memory that a process of the engine had,

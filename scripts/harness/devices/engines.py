@@ -15,8 +15,8 @@ from converter.runtime.engines.hexagon import Hexagon
 from converter.runtime.engines.web import Web
 from converter.runtime.engines.work import Outcome, Task
 from converter.support.errors import UsageError
-from scripts.harness.computer import Computer
 from scripts.harness.device import Facts
+from scripts.harness.devices.computer import Computer
 
 
 class EngineHost(Computer):

@@ -1,7 +1,7 @@
 """PockEngine's table for a small decoder: step, memory, loss and exact match of full, sparse, LoRA and head.
 
-    .venv/bin/python -m scripts.bench.sparse_decoder                  # all of it, some minutes
-    .venv/bin/python -m scripts.bench.sparse_decoder --layers 32 --no-learn   # steps and memory alone
+    .venv/bin/python -m scripts.bench.decoders.sparse                  # all of it, some minutes
+    .venv/bin/python -m scripts.bench.decoders.sparse --layers 32 --no-learn   # steps and memory alone
 
 A decoder of characters learns the documentation of Python's standard library first. What it is taught then, with each
 scheme from the same weights, is to read names of that library aloud, `getElementsByTagName` as `get elements by tag

@@ -2,7 +2,7 @@
 
 Needs NumPy and LiteRT alone, so that nothing else is in the process that is measured.
 
-    python scripts/bench/blockwise_run.py FOLDER WAY STEPS
+    python scripts/bench/decoders/blockwise_run.py FOLDER WAY STEPS
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PyTorch's side of `decoders.py`: the same decoder in float32, LoRA on all products, each layer checkpointed."""
+"""PyTorch's side of `lora.py`: the same decoder in float32, LoRA on all products, each layer checkpointed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ways to run a training step block by block on stock LiteRT: memory, time a step and time to open of each.
 
-    .venv/bin/python scripts/bench/blockwise.py                       # all shapes, forms and ways; 20 minutes
-    .venv/bin/python scripts/bench/blockwise.py --shapes qwen-0.5b --forms int4 --ways signatures interpreters
+    .venv/bin/python scripts/bench/decoders/blockwise.py                       # all shapes, forms and ways; 20 minutes
+    .venv/bin/python scripts/bench/decoders/blockwise.py --shapes qwen-0.5b --forms int4 --ways signatures interpreters
 
 A block is a decoder's or an encoder's, with LoRA of rank 8 on all of its products; its signatures are `forward` and
 `backward` (its forward again, from the kept input; cotangents of the input and gradients of the adapters). A step runs

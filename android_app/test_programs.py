@@ -31,6 +31,7 @@ OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, 
 what the host writes behind each before and after 8 steps on the first row, with its logits of the next token; then
 what is drawn behind the first by java.util.Random.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
+OUT/board.tflite is of a microcontroller, OUT/board.state of a board that ran it (board_programs.py).
 OUT/interchange.json lists programs and states (interchange_programs.py), and what the host makes of each pair.
 """
 
@@ -53,6 +54,7 @@ from converter.training.losses import named_loss
 from jax_frontend import Model
 
 # Beside this file, which is run as a script.
+from board_programs import write_board  # isort: skip
 from camera_file import camera_file  # isort: skip
 from class_programs import write_classes  # isort: skip
 from interchange_programs import write_interchange  # isort: skip
@@ -293,6 +295,7 @@ if __name__ == "__main__":
         write_chosen(folder)
         write_classes(folder, BATCH)
         write_interchange(folder)
+        write_board(folder)
         write_camera(folder)
         write_blocks(folder)
         write_lengths(folder)

@@ -17,6 +17,7 @@ from converter.runtime import TrainingSession
 from converter.tools.micro.body import add_of
 from converter.tools.micro.export import export_c
 from tests.runtime.engines.micro_nets import NETS
+from tests.tools.micro import recorded
 
 HERE = Path(__file__).parent
 with_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -43,7 +44,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def states(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program of states.cc."""
-    folder = tmp_path_factory.mktemp("states")
+    return compiled(program, tmp_path_factory.mktemp("states"))
+
+
+@pytest.fixture(scope="module")
+def recorded_states(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of states.cc over what a board ran."""
+    return compiled(recorded.program(), tmp_path_factory.mktemp("recorded"))
+
+
+def compiled(program: Path | bytes, folder: Path) -> Path:
+    """Return states.cc over an exported program, with the interpreter left out."""
     made = export_c(program, folder)
     adds = " ".join(f"void {add_of(name)}() {{}}" for name in made.operators)
     (folder / "stub/tensorflow/lite/micro").mkdir(parents=True)
@@ -92,6 +103,34 @@ def test_what_python_saved_is_loaded_and_no_change_of_it(program: Path, states: 
         assert run(states, "load", str(tmp_path / "p.state")) == (
             f"ok; generation 12; {hexadecimal(session)}; changed -1"
         )
+
+
+def test_a_state_of_a_board_goes_on_in_python_as_on_the_phone() -> None:
+    x, y = (part.reshape(-1, recorded.BATCH, *part.shape[1:]) for part in recorded.rows())
+    with TrainingSession(recorded.program()) as session:
+        for step in range(recorded.STEPS):
+            session.train(x[step], y[step], recorded.RATE)
+        ours = session.state()
+        assert session.restore(recorded.HERE / "board.state").generation == 1
+        for name, array in session.state().items():
+            np.testing.assert_allclose(array, ours[name], atol=1e-6)
+        session.train(x[-1], y[-1], recorded.RATE)
+        ours = session.state()
+        assert session.restore(recorded.HERE / "phone.state").generation == 2
+        for name, array in session.state().items():
+            np.testing.assert_allclose(array, ours[name], atol=1e-6)
+
+
+@with_compiler
+@pytest.mark.parametrize(("who", "generation"), [("board", 1), ("phone", 2)])
+def test_what_a_board_and_a_phone_saved_is_loaded_by_the_board(
+    who: str, generation: int, recorded_states: Path
+) -> None:
+    saved = recorded.HERE / f"{who}.state"
+    with TrainingSession(recorded.program()) as session:
+        session.restore(saved)
+        expected = f"ok; generation {generation}; {hexadecimal(session)}; changed -1"
+    assert run(recorded_states, "load", str(saved)) == expected
 
 
 @with_compiler

@@ -15,7 +15,7 @@ from converter.backend.peephole.masks import without_clamps
 from converter.backend.peephole.merge_axes import with_fewer_axes
 from converter.backend.peephole.products import smallest_products
 from converter.backend.peephole.repeated import without_repeats
-from converter.backend.peephole.transposed import transposed_once
+from converter.backend.peephole.transposed import transposed_as_integers, transposed_once
 from converter.backend.peephole.wide_pixels import with_wide_pixels
 from converter.backend.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, tables, transient
 from converter.backend.schedule.micro_order import in_micro_order
@@ -34,14 +34,19 @@ WORTH_OPERATORS = 0.03
 WORTH_A_THIRD_TIME = 0.15
 
 
-def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
+def in_order(lowered: Graph, target: Target, again: bool = False, in_parts: bool = False) -> Graph:
     """Scheduled; with masks as int8, and cheap values computed twice, where each needs clearly less memory.
 
-    `again`: with most of the forward pass computed twice where that needs less, with the constants packed for it.
+    Args:
+        lowered: in program order.
+        target: the runtime that it is for.
+        again: with most of the forward pass computed twice where that needs less, with the constants packed for it.
+        in_parts: for a microcontroller, with large values some channels at a time where that needs less.
     """
     lowered = map_bodies(lowered, lambda body: in_order(body, target))
     if target.is_micro:
-        return without_overwriting(in_micro_order(lowered, target.records["board"]), stateless=True)
+        ordered = in_micro_order(transposed_as_integers(lowered), target.records["board"], in_parts)
+        return without_overwriting(ordered, stateless=True)
 
     known: dict[tuple[Node, ...], int] = {}
 

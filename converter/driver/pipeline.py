@@ -55,8 +55,16 @@ def lower(c: Compilation) -> Compilation:
 
 
 def schedule(c: Compilation) -> Compilation:
-    """Put operators into the order that needs least memory."""
-    return replace(c, program=c.program.mapped(lambda _, graph: in_order(graph, c.target, c.request.recompute)))
+    """Put operators into the order that needs least memory.
+
+    What `infer` computes stays as it is: it is exported for any number of rows, which operators in parts are not for.
+    """
+    return replace(
+        c,
+        program=c.program.mapped(
+            lambda name, graph: in_order(graph, c.target, c.request.recompute, not name.startswith("infer"))
+        ),
+    )
 
 
 def say(c: Compilation) -> Compilation:

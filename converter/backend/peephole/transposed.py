@@ -1,4 +1,4 @@
-"""Shared transposes: what several products read transposed is transposed once."""
+"""Transposes: what several products read transposed is transposed once, and integers before they are numbers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,22 @@ def transposed_once(graph: Graph) -> Graph:
         return b(replace(node.op, adj_x=False), transposed[x], w)
 
     return rewrite(map_bodies(graph, transposed_once), rule)
+
+
+def transposed_as_integers(graph: Graph) -> Graph:
+    """Integers are transposed in place of the numbers that they stand for: a quarter of the bytes until then.
+
+    Before: Transpose(Dequantize(q)).   After: Dequantize(Transpose(q)).
+    """
+
+    def rule(b: Rewriter, node: Node) -> Value | None:
+        made = b.producer(node.inputs[0], tfl.Dequantize) if isinstance(node.op, tfl.Transpose) else None
+        scale = made.inputs[0].type.quantization if made is not None else None
+        if made is None or scale is None or scale.per_channel or made.inputs[0] in b.graph.constants:
+            return None
+        return b(made.op, b(tfl.Int8((scale,), node.op, scale), made.inputs[0]))
+
+    return rewrite(map_bodies(graph, transposed_as_integers), rule)
 
 
 def _reads_transposed(node: Node) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from converter.backend.schedule.axis_parts import Region, region_in_parts, region_of
+from converter.backend.schedule.growth import by_growth, most_at_once
 from converter.backend.schedule.micro_graph import arena_of
 from converter.backend.schedule.order import schedule
 from converter.backend.schedule.recompute import recompute
@@ -11,14 +13,21 @@ from converter.ir import Graph, Node
 
 #: Bytes of a value that may be worth an operator, whose records take a hundred.
 _SMALLEST = 512
+#: Into how many parts values are cut, how many values are tried at once, and how often.
+_PARTS, _TRIED, _ROUNDS = (2, 4, 8), 6, 4
+#: Share of what is there when most is, that values must be of which some places are to be there at once.
+_SHARE = 0.2
+#: Share of the arena that operators must save which are there for nothing else.
+_WORTH = 0.03
 
 
-def in_micro_order(lowered: Graph, records: Mapping[str, int]) -> Graph:
-    """Return the graph in the order with the smallest arena, values computed twice where that makes it smaller.
+def in_micro_order(lowered: Graph, records: Mapping[str, int], in_parts: bool = False) -> Graph:
+    """Return the graph in the order with the smallest arena; values are computed twice where that makes it smaller.
 
     Args:
         lowered: in program order.
         records: of a board, see `micro_arena`.
+        in_parts: whether large values may be there some channels at a time.
     """
     known: dict[tuple[Node, ...], int] = {}
 
@@ -33,4 +42,40 @@ def in_micro_order(lowered: Graph, records: Mapping[str, int]) -> Graph:
 
     again = recompute(lowered, _SMALLEST)
     tried = [lowered] if again is lowered else [lowered, again]
-    return min([scheduled(graph) for graph in tried], key=memory)
+    best = min([scheduled(graph) for graph in tried], key=memory)
+    for _ in range(_ROUNDS if in_parts else 0):
+        enough = (1 - _WORTH) * memory(best)
+        orders = [order for cut in _in_parts(best) for order in (cut, by_growth(cut))]
+        smallest = min((order for order in orders if _least(order, records) < enough), key=memory, default=best)
+        if memory(smallest) > enough:
+            break
+        best = min(smallest, scheduled(smallest), key=memory)
+    return best
+
+
+def _least(ordered: Graph, records: Mapping[str, int]) -> int:
+    """Return bytes that an arena has at the least, told quicker than how many it has."""
+    results = sum(len(node.outputs) for node in ordered.nodes)
+    return most_at_once(ordered)[0] + records["operator"] * len(ordered.nodes) + records["tensor"] * results
+
+
+def _in_parts(ordered: Graph) -> Iterator[Graph]:
+    """Yield the graph with a region of it in parts, by region and number of parts."""
+    for region in _regions(ordered):
+        for count in _PARTS:
+            cut = region_in_parts(ordered, region, -(-region.width // count)) if count <= region.width else None
+            if cut is not None:
+                yield cut
+
+
+def _regions(ordered: Graph) -> list[Region]:
+    """Return what could be computed in parts with the largest values that are there when most is."""
+    found: dict[frozenset[Node], Region] = {}
+    total, there = most_at_once(ordered)
+    made = [value for value in there if value in ordered.producers()]
+    for value in made[:_TRIED]:
+        for axis, size in enumerate(value.shape):
+            region = region_of(ordered, value, axis) if size > 1 else None
+            if region is not None and sum(v.type.nbytes for v in made if v in region.axes) > _SHARE * total:
+                found.setdefault(frozenset(region.nodes), region)
+    return list(found.values())

@@ -113,6 +113,26 @@ def keyword() -> Net:
     return Net(apply, params, (12, 10, 1))
 
 
+def keyword_net() -> Net:
+    """DS-CNN of MLPerf Tiny: 49 x 10 features, width 64, four blocks."""
+    rng, width = np.random.default_rng(3), 64
+    params = {
+        "conv0": _filter(rng, 10, 4, 1, width),
+        **{f"deep{k}": _filter(rng, 3, 3, 1, width) for k in range(4)},
+        **{f"point{k}": _filter(rng, 1, 1, width, width) for k in range(4)},
+        **_dense(rng, width, 4),
+    }
+
+    def apply(p: Any, x: Any) -> Any:
+        x = jax.nn.relu(_conv(x, p["conv0"], (2, 2)))
+        for k in range(4):
+            x = jax.nn.relu(_conv(x, p[f"deep{k}"], groups=width))
+            x = jax.nn.relu(_conv(x, p[f"point{k}"]))
+        return _stack({"head": p["head"]}, x.mean((1, 2)), jax.nn.relu)
+
+    return Net(apply, params, (49, 10, 1))
+
+
 def recurrent() -> Net:
     """A GRU of a few frames, then a dense layer."""
     rng = np.random.default_rng(4)

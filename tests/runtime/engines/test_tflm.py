@@ -32,7 +32,7 @@ from converter.runtime.engines.work import Task
 from converter.support.errors import UnsupportedError, UsageError
 from tests.backend.builtins.cases import all_cases
 from tests.backend.stock import file, interpreter, one_op
-from tests.runtime.engines.micro_nets import NETS, Net
+from tests.runtime.engines.micro_nets import NETS, Net, keyword_net
 from tests.runtime.engines.tflm_steps import steps_in_tflm
 
 TFLM = target("tflm")
@@ -81,31 +81,37 @@ def cases() -> Iterator[Case]:
             yield Case(net, scheme, rule, losses[(place + 2 * number) % len(losses)])
 
 
-def targets_of(net: Net, loss: str, rng: np.random.Generator) -> np.ndarray:
+def targets_of(net: Net, loss: str, rows: int, rng: np.random.Generator) -> np.ndarray:
     """What the rows are to come to."""
-    labels = rng.integers(0, 4, BATCH)
+    labels = rng.integers(0, 4, rows)
     if loss == "sparse_categorical_crossentropy":
         return labels.astype(np.int32)
     if loss.endswith("crossentropy"):
         return np.eye(4, dtype=np.float32)[labels]
     width = net.shape[-1] if net.losses != NETS["mlp-relu"]().losses else 4
-    return rng.standard_normal((BATCH, width)).astype(np.float32)
+    return rng.standard_normal((rows, width)).astype(np.float32)
 
 
-def compared(case: Case, folder: Path, **options: Any) -> float:
+def compared(case: Case, folder: Path) -> float:
     """How far the steps of a program in TensorFlow Lite Micro are from LiteRT's, at most."""
-    net, rng, path = NETS[case.net](), np.random.default_rng(11), folder / "p.tflite"
-    settings = {"loss": case.loss, "optimizer": RULES[case.rule], "update": SCHEMES[case.scheme], "batch": BATCH}
-    converter.build(net.model(), target="tflm", check=False, **settings, **options).write(path)
+    settings = {"optimizer": RULES[case.rule], "update": SCHEMES[case.scheme], "batch": BATCH}
+    return distance(NETS[case.net](), case.loss, folder, **settings)
+
+
+def distance(net: Net, loss: str, folder: Path, **settings: Any) -> float:
+    """How far 20 steps there are from LiteRT's, at most."""
+    rng, path = np.random.default_rng(11), folder / "p.tflite"
+    converter.build(net.model(), loss=loss, target="tflm", check=False, **settings).write(path)
     program = read_program(path)
+    batch = program.manifest.batch
     state = {tensor.tensor: program.initial(tensor) for tensor in program.manifest.state_tensors}
     runner = interpreter(path.read_bytes(), xnnpack=True).get_signature_runner("train")
     given = {
         "learning_rate": np.full(1, program.manifest.learning_rate, np.float32),
-        "weight": np.ones(BATCH, np.float32),
+        "weight": np.ones(batch, np.float32),
     }
     (name,) = runner.get_input_details().keys() - {*state, *given, "y"}
-    rows = [{**given, name: net.rows(BATCH, rng), "y": targets_of(net, case.loss, rng)} for _ in range(STEPS)]
+    rows = [{**given, name: net.rows(batch, rng), "y": targets_of(net, loss, batch, rng)} for _ in range(STEPS)]
     wanted, held = [], dict(state)
     for row in rows:
         made = runner(**{n: array for n, array in (row | held).items() if n in runner.get_input_details()})
@@ -136,6 +142,15 @@ SAMPLE = [pytest.param(c, id=str(c), marks=() if str(c) in QUICK else pytest.mar
 @pytest.mark.parametrize("case", SAMPLE)
 def test_steps_are_those_of_litert(case: Case, tmp_path: Path) -> None:
     assert compared(case, tmp_path) <= CLOSE
+
+
+@with_wheel
+@pytest.mark.parametrize("batch", [1, 2])
+def test_values_some_channels_at_a_time_are_those_of_litert(batch: int, tmp_path: Path) -> None:
+    settings = {"update": {"point3/*": 1, "head/*": 1}, "optimizer": "sgd", "batch": batch}
+    assert distance(keyword_net(), "sparse_categorical_crossentropy", tmp_path, **settings) <= CLOSE
+    kinds = [place.operator.kind for place in Layers(read_program(tmp_path / "p.tflite")).entry("train").places]
+    assert kinds.count("SLICE") > 4  # parts of a filter
 
 
 def test_the_quick_sample_is_of_cases_with_every_rule() -> None:

@@ -114,20 +114,10 @@ def pretrained(speakers: Sequence[Speaker], epochs: int = 15, said: int = 96, se
 
 def program(net: Pretrained, **options: Any) -> pocketune.Program:
     """Return what a board runs: the head trains, a row at a time, behind int8."""
-    settings: dict[str, Any] = {
-        "update": "head",
-        "optimizer": "sgd",
-        "batch": 1,
-        "frozen": "int8",
-        "labels": ["other", WORD],
-    }
+    settings: dict[str, Any] = {"update": "head", "optimizer": "sgd", "batch": 1, "frozen": "int8"} | options
+    labels = ["other", WORD]
     return pocketune.build(
-        model(net.params),
-        target="tflm",
-        calibration=net.calibration,
-        labels=["other", WORD],
-        check=False,
-        **settings | options,
+        model(net.params), target="tflm", calibration=net.calibration, labels=labels, check=False, **settings
     )
 
 

@@ -28,9 +28,9 @@ def trained(program: bytes, rows: Iterable[tuple[np.ndarray, np.ndarray]], rate:
     fixed = {"learning_rate": np.full(1, rate, np.float32), "weight": np.ones(1, np.float32)}
     losses = []
     for x, y in rows:
-        given = {"x": x[None], "y": np.reshape(y, 1)} | fixed | state
+        given = {"x": x[None], "y": np.asarray(y)[None]} | fixed | state
         for place, tensor in enumerate(entry.inputs):
-            value = given[tensor.name if tensor.name in given else "x"]
+            value = given[tensor.name]
             interpreter.set_input(np.ascontiguousarray(value).reshape(tensor.shape), place)
         interpreter.invoke()
         made = {tensor.name: np.array(interpreter.get_output(i)) for i, tensor in enumerate(entry.outputs)}

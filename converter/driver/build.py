@@ -223,7 +223,7 @@ def _of_several_rows(imported: Import, request: Request, source: Source) -> tupl
 
 def _without_exported(done: Compilation, exported: Collection[int]) -> Compilation:
     """Return what is done without the signature that is there to be exported alone."""
-    if not exported:
+    if not exported or done.graphs.exported is not None:
         return done
     (rows,) = exported
     program = {name: graph for name, graph in done.program.items() if name != f"{INFER}{rows}"}

@@ -95,3 +95,32 @@ def test_layers(name: str, tmp_path: Path) -> None:
         session.train(rows_of(shape, 4), np.zeros(program.manifest.signatures["train"].inputs[1].shape, "f"), 0.01)
         program.export_inference(path, session.state())
         check(path, session.infer, shape, name)
+
+
+@pytest.mark.parametrize("target", ["litert-2", "tflm"])
+def test_of_one_row_with_integers_in_front_it_has_the_same_integers(target: str, tmp_path: Path) -> None:
+    """A build for one row is exported for any number of them, with the scales that its own `infer` has."""
+    rng = np.random.default_rng(0)
+    params = {
+        "conv": rng.standard_normal((3, 3, 2, 8), np.float32) / 4,
+        "deep": rng.standard_normal((3, 3, 1, 8), np.float32) / 3,
+        "head": rng.standard_normal((8, 3), np.float32),
+    }
+
+    def apply(p: Any, x: Any) -> Any:
+        form = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+        x = jax.nn.relu(jax.lax.conv_general_dilated(x, p["conv"], (1, 1), "SAME", **form))
+        x = jax.nn.relu(jax.lax.conv_general_dilated(x, p["deep"], (1, 1), "SAME", feature_group_count=8, **form))
+        return x.mean((1, 2)) @ p["head"]
+
+    model = pocketune.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, 12, 12, 2), jnp.float32)])
+    x = rng.standard_normal((6, 12, 12, 2), np.float32)
+    options: dict[str, Any] = {"update": "head", "batch": 1, "target": target, "check": False}
+    program = pocketune.build(model, frozen="int8", calibration=x, **options)
+    assert not [note for note in program.notes if note.subject == "exported model"]
+    program.export_inference(tmp_path / "plain.tflite")
+    interpreter = Interpreter(str(tmp_path / "plain.tflite"))
+    assert np.int8 in {one["dtype"] for one in interpreter.get_tensor_details()}
+    with pocketune.TrainingSession(program.data) as session:
+        found = interpreter.get_signature_runner("infer")(x=x)["output"]
+        np.testing.assert_allclose(found, session.infer(x), atol=1e-5)

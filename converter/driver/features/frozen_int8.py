@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from converter.backend.stages import to_builtins
+from converter.backend.stages import in_order, to_builtins
 from converter.driver.compilation import Compilation
+from converter.ir import Graph
 from converter.training.fisher import without_probes
 from converter.training.schemes import join
 
@@ -17,15 +18,28 @@ def quantize_frozen(c: Compilation) -> Compilation:
     if c.options.frozen != "int8":
         exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
         return replace(c.staged(suffix=c.graphs.model), plain=exported)
-    from converter.driver.quantization import quantize, quantize_plain
+    from converter.driver.quantization import quantize
 
     how = c.goal, c.options.calibration, c.graphs.model.inputs[0].shape[0], c.target, lower
     done = quantize(c.graphs.probed if c.offers("fisher") else c.graphs.model, *how)
-    exported = None if c.plain is None else replace(c.plain, graph=quantize_plain(c.plain.graph, *how))
+    exported = None if c.plain is None else replace(c.plain, graph=_plain(c, c.plain.graph))
     suffix = without_probes(done.rest)
     return replace(
         c.staged(prefix=done.prefix, probed=done.rest, suffix=suffix), quantization=done.report, plain=exported
     )
+
+
+def of_other_rows(c: Compilation, graph: Graph) -> Graph:
+    """Return the model for another number of rows as it is exported, scheduled: with the integers that `infer` has."""
+    return in_order(_plain(c, graph), c.target)
+
+
+def _plain(c: Compilation, graph: Graph) -> Graph:
+    from converter.driver.quantization import quantize_plain, samples_of
+
+    samples = samples_of(c.graphs.model, c.goal, c.options.calibration)
+    rows = graph.inputs[0].shape[0]
+    return quantize_plain(graph, samples, rows, c.target, partial(to_builtins, target=c.once))
 
 
 def join_prefix(c: Compilation) -> Compilation:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from converter.backend.prepare import absorb_projections, attend_in_blocks, with_independent_groups
 from converter.backend.prepare.tiling import tile_batch
 from converter.driver.compilation import Compilation
-from converter.driver.features import frozen_float16, frozen_int4
+from converter.driver.features import frozen_float16, frozen_int4, frozen_int8
 from converter.driver.features.blocks import contracted_as_stored, with_few_inner_features
 from converter.driver.features.dora import with_norms
 from converter.driver.features.layouts import laid
@@ -69,7 +69,10 @@ def add_other_rows(c: Compilation) -> Compilation:
         other = with_norms(c, other)
         given = graph.outputs.keys() if name in c.generating else None
         made = like(c.graphs.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
-        program = program.including(**{name: _stored_alike(c, frozen_float16.rounded(c, made))})
+        if c.options.frozen == "int8":  # what is exported alone: no signature of other rows goes together with it
+            c = c.staged(exported=frozen_int8.of_other_rows(c, made))
+        else:
+            program = program.including(**{name: _stored_alike(c, frozen_float16.rounded(c, made))})
     return replace(c, program=program)
 
 

@@ -75,14 +75,13 @@ def quantize(
 
 
 def quantize_plain(
-    model: Graph, goal: Loss | JointLoss, calibration: Any, batch: int, target: Target, lower: Callable[[Graph], Graph]
+    model: Graph, samples: Samples, batch: int, target: Target, lower: Callable[[Graph], Graph]
 ) -> Graph:
     """Return the same of the model that is exported, lowered; its merged weights stay float32.
 
-    The arguments are as above.
+    The arguments are as above, but for `samples`, which have been checked.
     """
     prefix, rest = cut_frozen_prefix(model)
-    samples = samples_of(model, goal, calibration)
     int8_prefix, _ = quantize_prefix(lower(prefix), samples.rows, batch, target)
     int8_rest, _ = quantize_weights(rest, target)
     return join(int8_prefix, lower(int8_rest))

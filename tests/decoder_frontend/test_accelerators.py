@@ -16,6 +16,7 @@ from converter.support.errors import UsageError
 from converter.tools.certify.certify import examine
 from converter.tools.certify.reference import calls
 from tests.decoder_frontend import written
+from tests.steps import stepped
 from tests.tools.certify.stock import Stock
 
 OPTIONS: dict[str, Any] = {"batch": 1, "update": "lora-8", "optimizer": "adam", "signatures": ("train", "infer")}
@@ -34,8 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def losses(program: Any) -> list[float]:
     ids = np.arange(32, dtype=np.int32)[None] * 7 % 96
-    with pocketune.TrainingSession(program.data) as session:
-        return [session.train(ids, np.roll(ids, -1, 1), learning_rate=0.01) for _ in range(3)]
+    return stepped(program, [(ids, np.roll(ids, -1, 1))] * 3, 0.01).losses
 
 
 def test_what_the_cpu_makes_of_an_engine_s_program_is_what_its_own_makes(path: Path) -> None:

@@ -17,6 +17,7 @@ from converter.frontends import decoder as decoder_frontend
 from converter.frontends.decoder.architectures import BY_NAME
 from pocketune import runtime
 from tests.decoder_frontend import converted, nets, oracle
+from tests.steps import stepped
 
 RECORD = np.load(oracle.RECORDED)
 TOLD: dict[str, Any] = json.loads(str(RECORD["told"]))
@@ -120,8 +121,7 @@ def test_blocks_packed_rows_and_int4_hold(name: str, tmp_path: Path) -> None:
             model, batch=1, update="lora-2:all-linear", optimizer="sgd", frozen="int4-blockwise", blocks=blocks,
             signatures=("train",), check=False,
         )  # fmt: skip
-        with pocketune.TrainingSession(program.data) as session:
-            losses.append([float(session.train((ids, texts), np.roll(ids, -1, 1), 0.1)) for _ in range(3)])
+        losses.append(stepped(program, [((ids, texts), np.roll(ids, -1, 1))] * 3, 0.1).losses)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 

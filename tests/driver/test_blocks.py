@@ -14,11 +14,11 @@ from converter.backend.prepare import loss_by_classes, loss_in_parts
 from converter.driver.budget import fit
 from converter.driver.options import Options
 from converter.driver.program import Plan
-from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from examples import llama
 from tests.backend.schedule.process import grown_by_training
 from tests.models.zoo import CASES
+from tests.steps import stepped
 
 ENCODER = CASES["encoder"]
 LENGTH, VOCABULARY = 64, 131
@@ -39,11 +39,6 @@ def built(model: Any, blocks: str, **options: Any) -> converter.Program:
     return converter.build(model, blocks=blocks, check=False, **{"signatures": ("train",), **options})
 
 
-def losses(program: converter.Program, data: Batch, steps: int) -> list[float]:
-    with TrainingSession(program.data) as session:
-        return [session.train(*data(i)) for i in range(steps)]
-
-
 def flops(program: converter.Program) -> int:
     return program.costs["flops_forward"] + program.costs["flops_backward"]
 
@@ -51,7 +46,8 @@ def flops(program: converter.Program) -> int:
 def compared(model: Any, data: Batch, steps: int, **options: Any) -> tuple[converter.Program, converter.Program]:
     """The plain program and that of blocks: each loss within 1e-5, and less memory."""
     plain, again = (built(model, blocks, **options) for blocks in ("off", "on"))
-    assert losses(again, data, steps) == pytest.approx(losses(plain, data, steps), abs=1e-5)
+    batches = [data(i) for i in range(steps)]
+    assert stepped(again, batches).losses == pytest.approx(stepped(plain, batches).losses, abs=1e-5)
     assert again.costs["resident_bytes"] < plain.costs["resident_bytes"]
     return plain, again
 
@@ -129,8 +125,8 @@ def test_whatever_the_net(name: str, tmp_path: Path) -> None:
     """What a process really takes: the plan of a step in pieces may be a little larger than it."""
     case = CASES[name]
     plain, again = (built(case.model(), blocks, batch=32) for blocks in ("off", "on"))
-    found = (losses(program, lambda i: case.batch(32, i), 5) for program in (plain, again))
-    assert next(found) == pytest.approx(next(found), abs=1e-5)
+    batches = [case.batch(32, i) for i in range(5)]
+    assert stepped(again, batches).losses == pytest.approx(stepped(plain, batches).losses, abs=1e-5)
     peaks = []
     for number, program in enumerate((plain, again)):
         program.write(tmp_path / f"{number}.tflite")

@@ -15,11 +15,11 @@ import pytest
 import converter
 from converter.driver import build as building
 from converter.driver.budget import OTHERS
-from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.support.words import parse_bytes, that_fits
 from tests.backend.schedule.process import STEADY_HEAP
 from tests.models.zoo import CASES
+from tests.steps import stepped
 
 BATCH = 16
 
@@ -54,8 +54,7 @@ def test_the_forward_pass_runs_twice_where_nothing_else_fits() -> None:
     assert twice.tried[1].resident_bytes == twice.costs["resident_bytes"] < once.costs["resident_bytes"]
     losses = []
     for program in (once, twice):
-        with TrainingSession(program.data) as session:
-            losses.append([session.train(*case.batch(64, i), 0.1) for i in range(4)])
+        losses.append(stepped(program, [case.batch(64, i) for i in range(4)], 0.1).losses)
     assert losses[0] == losses[1]
 
 

@@ -23,6 +23,8 @@ from converter.program.manifest import manifest_of_bytes
 from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError, UsageError
 from scripts.harness.batches import batches_from, random_batches, read_batches
+from tests.keras_frontend.compiled import weights_of
+from tests.steps import assert_alike, stepped
 
 BATCH, FEATURES, CLASSES, VALUES, STEPS = 6, 5, 3, 2, 10
 RNG = np.random.default_rng(0)
@@ -67,12 +69,9 @@ def test_what_was_compiled_trains_as_keras_does(
     assert [(n.subject, n.status) for n in program.notes if "extra/kernel" in n.why] == [("extra", "fixed")]
     targets = Y if as_dict else keras_targets(False)
     expected = [float(np.ravel(model.train_on_batch(X, targets))[0]) for _ in range(STEPS)]
-    with TrainingSession(program.data) as session:
-        found = [session.train(X, Y, learning_rate=0.1) for _ in range(STEPS)]
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
-        for name, array in session.parameters().items():
-            (weight,) = (w for w in model.weights if w.path.endswith(name))
-            np.testing.assert_allclose(array, weight.numpy(), rtol=1e-4, atol=1e-6)
+    found = stepped(program, [(X, Y)] * STEPS, 0.1)
+    np.testing.assert_allclose(found.losses, expected, rtol=1e-5)
+    assert_alike(found.parameters, weights_of(model, found.parameters), rtol=1e-4, atol=1e-6)
 
 
 def test_one_compiled_loss_is_that_of_every_output() -> None:

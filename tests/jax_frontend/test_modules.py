@@ -18,6 +18,7 @@ from flax.errors import ScopeParamShapeError
 import converter
 from converter.support.errors import UnsupportedError, UsageError
 from jax_frontend import Model
+from tests.steps import Stepped, assert_alike, stepped
 
 IMAGE = [jax.ShapeDtypeStruct((1, 6, 6, 2), "float32")]
 ROW = [jax.ShapeDtypeStruct((1, 4), "float32")]
@@ -68,13 +69,6 @@ def batches(x: np.ndarray, y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]
     return [(x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH)]
 
 
-def trained(program: Any, x: np.ndarray, y: np.ndarray) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Losses of the steps over the rows, and all that changed."""
-    with converter.runtime.TrainingSession(program.data) as session:
-        losses = [session.train(a, b, learning_rate=RATE) for a, b in batches(x, y)]
-        return losses, session.parameters()
-
-
 def mean_loss(logits: jax.Array, y: Any) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(y)).mean()
 
@@ -92,10 +86,11 @@ def by_nnx(net: Net, x: np.ndarray, y: np.ndarray, in_training: bool) -> tuple[l
     return losses, {"/".join(map(str, path)): np.asarray(v[...]) for path, v in nnx.to_flat_state(state)}
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
-    for name, value in found[1].items():
-        np.testing.assert_allclose(value, expected[1][name], rtol=2e-4, atol=2e-6, err_msg=name)
+def assert_same(found: Stepped, expected: tuple[list[float], dict[str, np.ndarray]]) -> None:
+    """All that a program trains is what another trains, which may name more."""
+    losses, weights = expected
+    np.testing.assert_allclose(found.losses, losses, rtol=2e-5)
+    assert_alike(found.parameters, {name: weights[name] for name in found.parameters}, rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("batch_norm", ["fixed", "train"])
@@ -103,9 +98,9 @@ def test_an_nnx_module_trains_as_nnx_trains_it(batch_norm: str) -> None:
     net, (x, y) = Net(nnx.Rngs(0)), examples()
     program = converter.build(net, optimizer=optax.sgd(RATE), batch=BATCH, batch_norm=batch_norm, inputs=IMAGE)
     assert program.manifest.name == "Net"
-    found = trained(program, x, y)
-    assert "blocks/1/norm/scale" in found[1]
-    assert ("blocks/1/norm/mean" in found[1]) == (batch_norm == "train")
+    found = stepped(program, batches(x, y), RATE)
+    assert "blocks/1/norm/scale" in found.parameters
+    assert ("blocks/1/norm/mean" in found.parameters) == (batch_norm == "train")
     assert not net.drop.deterministic, "the module itself stays as it was"
     assert_same(found, by_nnx(net, x, y, batch_norm == "train"))
 
@@ -140,7 +135,7 @@ def test_a_linen_module_trains_as_flax_trains_it(spelling: str, batch_norm: str)
     }[spelling]()
     x, y = examples()
     program = converter.build(model, optimizer=optax.sgd(RATE), batch=BATCH, batch_norm=batch_norm)
-    found = trained(program, x, y)
+    found = stepped(program, batches(x, y), RATE)
     in_training = batch_norm == "train"
     params, stats, losses = variables["params"], variables["batch_stats"], []
     for a, b in batches(x, y):
@@ -243,16 +238,15 @@ def test_an_equinox_module_is_called_for_each_example() -> None:
     y = RNG.integers(0, 3, len(x)).astype(np.int32)
     program = converter.build(net, optimizer=optax.sgd(RATE), batch=BATCH, inputs=ROW)
     assert any("Dropout(rate=0.5)" in note.why for note in program.notes)
-    found = trained(program, x, y)
+    found = stepped(program, batches(x, y), RATE)
     quiet, losses = equinox.nn.inference_mode(net), []
     for a, b in batches(x, y):
         loss, gradients = equinox.filter_value_and_grad(lambda m, a=a, b=b: mean_loss(jax.vmap(m)(a), b))(quiet)
         quiet = equinox.apply_updates(quiet, jax.tree.map(lambda g: -RATE * g, gradients))
         losses.append(float(loss))
     expected = {"first/weight": quiet.first.weight, "rest/layers/1/bias": quiet.rest.layers[1].bias}
-    np.testing.assert_allclose(found[0], losses, rtol=1e-5)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[1][name], value, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-5)
+    assert_alike(found.parameters, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_haiku_function_is_a_function() -> None:

@@ -1,5 +1,6 @@
 """A small compiled model, and ten steps of it against Keras' own training step on JAX."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 from keras import layers
 
 import converter
+from tests.steps import assert_alike, stepped
 
 BATCH, FEATURES, CLASSES, STEPS = 6, 5, 4, 10
 RNG = np.random.default_rng(0)
@@ -33,9 +35,15 @@ def trained_alike(
 ) -> None:
     """Ten steps of both; the model is compiled."""
     expected = [float(np.ravel(model.train_on_batch(X, y))[0]) for _ in range(STEPS)]
-    with converter.runtime.TrainingSession(program.data) as session:
-        found = [session.train(X, y, learning_rate=rate) for _ in range(STEPS)]
-        np.testing.assert_allclose(found, expected, rtol=rtol)
-        for name, array in session.parameters().items():  # Keras drops the outermost name of models that it loads
-            (weight,) = (w for w in model.weights if w.path.endswith(name))
-            np.testing.assert_allclose(array, weight.numpy(), rtol=1e-3, atol=1e-5)
+    found = stepped(program, [(X, y)] * STEPS, rate)
+    np.testing.assert_allclose(found.losses, expected, rtol=rtol)
+    assert_alike(found.parameters, weights_of(model, found.parameters), rtol=1e-3, atol=1e-5)
+
+
+def weights_of(model: Any, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Weights of a Keras model by what a program calls them: Keras drops the outermost name of models that it loads."""
+    found = {}
+    for name in names:
+        (weight,) = (w for w in model.weights if w.path.endswith(name))
+        found[name] = weight.numpy()
+    return found

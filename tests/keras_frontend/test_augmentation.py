@@ -15,6 +15,7 @@ from keras import layers
 import converter
 from converter.frontends.keras.augmentation import own_augmentation
 from converter.support.errors import UnsupportedError, UsageError
+from tests.steps import stepped
 
 X = np.random.default_rng(0).random((1, 6, 6, 2)).astype(np.float32)
 Y = np.zeros((1, 2), np.float32)
@@ -35,8 +36,7 @@ def model_of(*random: Any, functional: bool = False) -> Any:
 
 def losses_of(program: converter.Program, steps: int = 24) -> list[float]:
     """Of steps at rate 0, which differ by the random numbers alone."""
-    with converter.runtime.TrainingSession(program.data) as session:
-        return [session.train(X, Y, learning_rate=0.0) for _ in range(steps)]
+    return stepped(program, [(X, Y)] * steps, 0.0).losses
 
 
 def loss_of(model: Any, x: np.ndarray) -> float:

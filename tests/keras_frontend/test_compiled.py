@@ -25,6 +25,7 @@ from tests.keras_frontend.compiled import (
     net,
     trained_alike,
 )
+from tests.steps import stepped
 
 LOSSES: dict[str, tuple[str | None, Any, np.ndarray]] = {
     "sparse": ("softmax", "sparse_categorical_crossentropy", LABELS),
@@ -139,8 +140,7 @@ def test_places_are_summed_and_ignored(tmp_path: Path) -> None:
         model.save(tmp_path / "model.keras")
         program = converter.build(tmp_path / "model.keras", batch=BATCH)
         expected = [float(np.ravel(model.train_on_batch(x, y))[0]) for _ in range(3)]
-        with converter.runtime.TrainingSession(program.data) as session:
-            np.testing.assert_allclose([session.train(x, y, learning_rate=0.02) for _ in range(3)], expected, rtol=1e-4)
+        np.testing.assert_allclose(stepped(program, [(x, y)] * 3, 0.02).losses, expected, rtol=1e-4)
 
 
 def test_a_short_batch_of_a_sum_is_the_sum_of_its_rows() -> None:
@@ -148,8 +148,7 @@ def test_a_short_batch_of_a_sum_is_the_sum_of_its_rows() -> None:
     model.compile(optimizers.SGD(0.05), losses.MeanSquaredError(reduction="sum"))
     program = converter.build(model, batch=BATCH)
     expected = [float(np.ravel(model.train_on_batch(X[:4], VALUES[:4]))[0]) for _ in range(3)]
-    with converter.runtime.TrainingSession(program.data) as session:
-        found = [session.train(X[:4], VALUES[:4], learning_rate=0.05) for _ in range(3)]
+    found = stepped(program, [(X[:4], VALUES[:4])] * 3, 0.05).losses
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 

@@ -13,6 +13,7 @@ import converter
 from converter.frontends import keras as keras_frontend
 from converter.support.errors import UsageError
 from converter.training.losses import named_loss
+from tests.steps import stepped
 
 BATCH, PLACES, CLASSES, STEPS = 4, 6, 3, 5
 RNG = np.random.default_rng(0)
@@ -64,8 +65,7 @@ def test_only_the_output_that_has_a_mask_is_masked() -> None:
     y = {"values": VALUES, "whole": VALUES[:, 0]}
     program = converter.build(model, batch=BATCH)
     expected = [float(np.ravel(model.train_on_batch(IDS, y))[0]) for _ in range(STEPS)]
-    with converter.runtime.TrainingSession(program.data) as session:
-        found = [session.train(IDS, y, learning_rate=0.1) for _ in range(STEPS)]
+    found = stepped(program, [(IDS, y)] * STEPS, 0.1).losses
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
@@ -171,6 +171,5 @@ def test_masked_places_of_zeros_have_no_length_and_a_finite_derivative() -> None
     model = keras.Model(inputs, layers.Dense(2)(x))
     model.compile(optimizers.SGD(0.05), "mse")
     data, y = VALUES * THERE[..., None], VALUES[:, 0]
-    with converter.runtime.TrainingSession(converter.build(model, batch=BATCH, check=False).data) as session:
-        found = [session.train(data, y) for _ in range(STEPS)]
+    found = stepped(converter.build(model, batch=BATCH, check=False), [(data, y)] * STEPS).losses
     np.testing.assert_allclose(found, [float(model.train_on_batch(data, y)) for _ in range(STEPS)], rtol=1e-4)

@@ -9,6 +9,7 @@ from keras import layers, regularizers
 
 import converter
 from converter.support.notes import Note
+from tests.steps import stepped
 
 BATCH, STEPS, RATE = 4, 10, 0.1
 RNG = np.random.default_rng(0)
@@ -214,8 +215,7 @@ def test_of_the_uses_of_a_shared_layer_those_count_that_count_in_keras(how: str)
     program = converter.build(model, batch=BATCH, check=False)
     assert not any("add_loss" in note.why for note in program.notes)
     expected = [float(model.train_on_batch(x, y)) for _ in range(3)]
-    with converter.runtime.TrainingSession(program.data) as session:
-        np.testing.assert_allclose([session.train(x, y) for _ in range(3)], expected, rtol=1e-5)
+    np.testing.assert_allclose(stepped(program, [(x, y)] * 3).losses, expected, rtol=1e-5)
 
 
 def test_what_is_frozen_pays_no_penalty() -> None:

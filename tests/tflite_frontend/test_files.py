@@ -24,6 +24,7 @@ from converter.frontends import tflite as tflite_frontend
 from converter.ir import evaluate
 from converter.support.errors import PocketuneError, UnsupportedError, UsageError
 from tests.models.zoo import CASES
+from tests.steps import stepped
 
 ROWS = 4
 
@@ -93,8 +94,7 @@ def test_a_fresh_head_trains_as_one_in_jax_on_the_files_features(tmp_path: Path)
         value, gradient = jax.value_and_grad(loss)(params)
         expected.append(float(value))
         params = jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient)
-    with pocketune.TrainingSession(program.data) as session:
-        found = [session.train(x, y, learning_rate=0.05) for _ in range(10)]
+    found = stepped(program, [(x, y)] * 10, 0.05).losses
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert len(whole.parameters) > len(params)
 
@@ -120,8 +120,7 @@ def test_deeper_layers_train_as_in_the_framework_that_made_the_file(tmp_path: Pa
         program = pocketune.build(
             model, loss="sparse_categorical_crossentropy", optimizer="sgd", batch=ROWS, check=False
         )
-        with pocketune.TrainingSession(program.data) as session:
-            losses.append([session.train(x, y, learning_rate=0.1) for _ in range(10)])
+        losses.append(stepped(program, [(x, y)] * 10, 0.1).losses)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     assert losses[0][-1] < losses[0][0]
 

@@ -18,6 +18,7 @@ from keras import layers
 import pocketune
 from converter.frontends import tflite as tflite_frontend
 from converter.support.errors import UsageError
+from tests.steps import stepped
 from tests.tflite_frontend.shipped import DEVIATION, LABELS, MEAN, shipped
 
 ROWS = 3
@@ -95,8 +96,7 @@ def test_a_head_of_keras_layers_trains_as_in_keras(file: Path) -> None:
     program = pocketune.build(model, update={"head/*": 1}, batch_norm="train", **options)
     net = keras.Sequential([keras.Input((24,)), *stack])
     net.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    with pocketune.TrainingSession(program.data) as session:
-        found = [session.train(rows(), Y, learning_rate=0.1) for _ in range(5)]
+    found = stepped(program, [(rows(), Y)] * 5, 0.1).losses
     expected = [float(net.train_on_batch(features(file), Y)) for _ in range(5)]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

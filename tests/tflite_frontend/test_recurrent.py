@@ -19,6 +19,7 @@ from converter.ir import evaluate
 from converter.ir.builder import Builder
 from converter.passes.autodiff.reverse import pull_back
 from converter.support.errors import UnsupportedError
+from tests.steps import stepped
 from tests.tflite_frontend.quantised_nets import quantised_nets
 from tests.tflite_frontend.test_operators import differences, floats, imported
 from tests.tflite_frontend.test_quantised import edited, original
@@ -279,8 +280,7 @@ def test_loops_of_frozen_layers_are_the_files_and_those_of_trained_ones_learn(lo
     else:
         np.testing.assert_allclose(found, border, rtol=1e-5, atol=1e-6)
     full = pocketune.build(model, update="full", batch=4, micro_batch=1, optimizer="sgd", check=False)
-    with pocketune.TrainingSession(full.data) as session:
-        losses = [session.train(x, y, learning_rate=0.3) for _ in range(20)]
+    losses = stepped(full, [(x, y)] * 20, 0.3).losses
     assert losses[-1] < losses[0] / 2
 
 

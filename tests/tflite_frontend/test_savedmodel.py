@@ -16,6 +16,7 @@ import pocketune
 from converter.frontends import tflite as tflite_frontend
 from converter.frontends.tflite import savedmodel
 from converter.support.errors import UsageError
+from tests.steps import stepped
 from tests.tflite_frontend.shipped import shipped
 
 #: Nets as Keras' files and as SavedModels, written by a process with TensorFlow in it.
@@ -62,8 +63,7 @@ def test_it_trains_as_the_net_that_it_was_written_from(name: str, folder: Path) 
         program = pocketune.build(
             model, loss="sparse_categorical_crossentropy", optimizer="sgd", batch=4, micro_batch=1, check=False
         )
-        with pocketune.TrainingSession(program.data) as session:
-            losses.append([session.train(x, y, learning_rate=0.05) for _ in range(10)])
+        losses.append(stepped(program, [(x, y)] * 10, 0.05).losses)
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-5)
     assert losses[0][-1] < losses[0][0]
 

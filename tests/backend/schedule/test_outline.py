@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 import converter
 from converter.backend import builtins as tfl
 from converter.backend.schedule import keeps_order, outline
-from converter.runtime import TrainingSession
 from examples import llama
+from tests.steps import assert_alike, stepped
 
 LENGTH, VOCABULARY = 16, 131
 DECODER = llama.build(layers=4, width=128, heads=4, key_heads=2, length=LENGTH, vocabulary=VOCABULARY)
@@ -28,12 +27,6 @@ def with_tables(monkeypatch: pytest.MonkeyPatch, of_one: int) -> None:
         "converter.backend.stages.tables",
         lambda graph, lanes: 0 if any(isinstance(node.op, tfl.While) for node in graph.nodes) else of_one,
     )
-
-
-def trained(program: converter.Program, steps: int) -> tuple[list[float], dict[str, np.ndarray]]:
-    with TrainingSession(program.data) as session:
-        losses = [session.train(*llama.sample_batch(2, i, LENGTH, VOCABULARY)) for i in range(steps)]
-        return losses, session.parameters()
 
 
 @pytest.mark.parametrize(
@@ -55,10 +48,10 @@ def test_a_step_in_pieces_is_the_same(options: dict[str, Any], monkeypatch: pyte
     assert len(bodies) > len(set(bodies)) > 4  # blocks that are alike are runs of one
     state = options.get("state", "variables")
     assert keeps_order(pieces.signatures.values(), state) == keeps_order(whole.signatures.values(), state)
-    (losses, weights), (found, others) = trained(whole, 3), trained(pieces, 3)
-    assert losses == found
-    for name, array in weights.items():
-        np.testing.assert_array_equal(others[name], array, err_msg=name)
+    batches = [llama.sample_batch(2, i, LENGTH, VOCABULARY) for i in range(3)]
+    wanted, found = stepped(whole, batches), stepped(pieces, batches)
+    assert found.losses == wanted.losses
+    assert_alike(found.parameters, wanted.parameters, rtol=0)
     for key in ("trained_parameters", "flops_forward", "flops_backward", "flops_update", "residual_bytes"):
         assert pieces.costs[key] == pytest.approx(whole.costs[key], rel=0.02), key
 

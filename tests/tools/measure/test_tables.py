@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from converter.backend.targets import tables, target
-from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.tools.measure import cases, figures, fitted, machine, measured_table
 from converter.tools.measure.programs import timed_programs
+from tests.steps import stepped
 
 X86, ARM64 = "litert-2/x86-64", "litert-2"
 #: The builtin of some forms.
@@ -109,8 +109,7 @@ def test_programs_run_the_operators_of_their_cases() -> None:
             more = {code: codes.count(code) - alone.count(code) for code in set(codes)}
             assert more[BUILTINS[timed.case.form]] == timed.repeats >= 1
         assert {"train", "evaluate", "infer"} <= timed.program.manifest.signatures.keys()  # the app asks for them
-        with TrainingSession(timed.program.data) as session:
-            losses.append([float(session.train(x, y, learning_rate=0.1)) for _ in range(3)])
+        losses.append(stepped(timed.program, [(x, y)] * 3, 0.1).losses)
     np.testing.assert_allclose(losses[0], [0.25 * (1 - 0.05) ** (2 * n) for n in range(3)], rtol=1e-5)
     for others in losses[1:]:
         np.testing.assert_allclose(others, losses[0], rtol=0.05)

@@ -14,6 +14,7 @@ import pytest
 
 import pocketune
 from converter.support.errors import UsageError
+from tests.steps import assert_alike, stepped
 
 WEIGHT, RATE, STEPS = 0.7, 0.05, 5
 RNG = np.random.default_rng(0)
@@ -133,14 +134,6 @@ def in_jax(case: Case, trained: Mapping[str, np.ndarray], weight: float = WEIGHT
     return losses, values
 
 
-def steps(case: Case, program: pocketune.Program) -> tuple[list[float], Params, Params]:
-    """Return the losses of the program, and what trains before and behind them."""
-    with pocketune.TrainingSession(program.data) as session:
-        before = {name: np.array(array) for name, array in session.parameters().items()}
-        losses = [float(session.train(case.x, case.y, RATE, weight=ROW_WEIGHTS)) for _ in range(STEPS)]
-        return losses, before, {name: np.array(array) for name, array in session.parameters().items()}
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -159,13 +152,14 @@ def steps(case: Case, program: pocketune.Program) -> tuple[list[float], Params, 
 )
 def test_steps_are_those_of_jax(name: str, options: dict[str, Any]) -> None:
     case = CASES[name]
-    losses, before, after = steps(case, case.build(**options))
+    program = case.build(**options)
+    before = stepped(program, []).parameters
+    found = stepped(program, [(case.x, case.y, ROW_WEIGHTS)] * STEPS, RATE)
     wanted, values = in_jax(case, before)
-    np.testing.assert_allclose(losses, wanted, rtol=2e-5)
-    for part, array in values.items():
-        np.testing.assert_allclose(after[part], array, rtol=1e-3, atol=2e-4, err_msg=part)
+    np.testing.assert_allclose(found.losses, wanted, rtol=2e-5)
+    assert_alike(found.parameters, values, rtol=1e-3, atol=2e-4)
     plain, _ = in_jax(case, before, 0)
-    assert abs(plain[-1] - losses[-1]) > 1e-4  # the penalty is seen
+    assert abs(plain[-1] - found.losses[-1]) > 1e-4  # the penalty is seen
 
 
 def kl(base: Any, logits: Any) -> np.ndarray:
@@ -218,8 +212,7 @@ def test_a_keras_model_with_a_softmax_and_dropout_keeps_the_base_without_dropout
     for weight in (0.0, WEIGHT):
         options: dict[str, Any] = {"loss": "sparse_categorical_crossentropy", "dropout": "train", "optimizer": "sgd"}
         program = pocketune.build(model, batch=1, keep_base=weight, **options)
-        with pocketune.TrainingSession(program.data) as session:
-            given.append([float(session.train(x, y, 0.0)) for _ in range(4)])
+        given.append(stepped(program, [(x, y)] * 4, 0.0).losses)
     base = np.log(np.asarray(model(x), np.float64))[0]
     plain, kept = np.array(given, np.float64)
     said = np.stack([-plain, np.log(-np.expm1(-plain))], -1)
@@ -240,8 +233,7 @@ def test_batch_norm_by_the_batch_is_kept_near_what_the_base_infers() -> None:
     given = []
     for weight in (0.0, WEIGHT):
         program = pocketune.build(model, batch=5, keep_base=weight, batch_norm="train", optimizer="sgd")
-        with pocketune.TrainingSession(program.data) as session:
-            given.append([float(session.train(x, y, 0.0, weight=almost)) for _ in range(2)])
+        given.append(stepped(program, [(x, y, almost)] * 2, 0.0).losses)
     base = np.log(np.asarray(model(x[:1]), np.float64))[0]
     (plain, _), (kept, _) = given
     said = np.array([-plain, np.log(-np.expm1(-plain))])
@@ -262,8 +254,7 @@ def test_pytorch_takes_the_same_steps() -> None:
         optimizer="sgd",
         keep_base=WEIGHT,
     )
-    with pocketune.TrainingSession(program.data) as session:
-        losses = [float(session.train(x, y, 0.5)) for _ in range(STEPS)]
+    losses = stepped(program, [(x, y)] * STEPS, 0.5).losses
     rows, labels = torch.from_numpy(x), torch.from_numpy(y).long()
     base = module(rows).log_softmax(-1).detach()
     optimizer, wanted = torch.optim.SGD(module.parameters(), 0.5), []

@@ -21,6 +21,7 @@ from converter.training.optim.named import NAMED, NamedOptimizer
 from converter.training.optim.rate import own_rate
 from jax_frontend.model import named_leaves
 from tests.runtime.programs import EXAMPLES
+from tests.steps import assert_alike, stepped
 
 MAKERS = [
     optax.sgd, optax.adam, optax.adamw, optax.rmsprop, optax.adagrad, optax.lion, optax.lamb, optax.yogi, optax.nadam,
@@ -72,14 +73,6 @@ EXAMPLE = EXAMPLES["mlp"]
 X, Y = EXAMPLE.data(8)
 
 
-def trained(program: converter.Program, **rate: Any) -> dict[str, np.ndarray]:
-    """The weights after three steps."""
-    with converter.runtime.TrainingSession(program.data) as session:
-        for _ in range(3):
-            session.train(X, Y, **rate)
-        return session.parameters()
-
-
 def by_optax(
     model: jax_frontend.Model, optimizer: optax.GradientTransformation, steps: int = 3
 ) -> dict[str, np.ndarray]:
@@ -95,9 +88,9 @@ def by_optax(
 
 
 def compared(program: converter.Program, model: jax_frontend.Model, optimizer: Any, **rate: Any) -> None:
-    ours, theirs = trained(program, **rate), by_optax(model, optimizer)
-    for name, array in theirs.items():
-        np.testing.assert_allclose(ours[name], array, rtol=1e-3, atol=2e-5, err_msg=f"{rate}: {name}")
+    """Three steps, with a rate or a factor of it as the session takes them."""
+    found = stepped(program, [(X, Y)] * 3, **rate)
+    assert_alike(found.parameters, by_optax(model, optimizer), rtol=1e-3, atol=2e-5)
 
 
 #: Those whose rate is a factor of all that they add.

@@ -16,10 +16,10 @@ import converter
 import jax_frontend
 from converter.frontends import keras as keras_frontend
 from converter.passes.idioms import with_idioms
-from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError
 from converter.training.schemes import SchemeRow, select, update_scheme
 from tests.models.oracle import flat
+from tests.steps import stepped
 
 BATCH, CLASSES, STEPS = 3, 2, 4
 RULES = {
@@ -127,10 +127,9 @@ def test_a_fraction_of_every_kernel_trains_as_masked_by_hand(
         for name, array in flat(keras_frontend.to_jax_model(model).params)[0].items()
     }
     losses, weights = oracle(model, masks, RULES[rule], x, y)
-    with TrainingSession(program.data) as session:
-        assert [session.train(x, y) for _ in range(STEPS)] == pytest.approx(losses, rel=1e-5)
-        found = session.parameters()
-    for name, array in found.items():
+    found = stepped(program, [(x, y)] * STEPS)
+    assert found.losses == pytest.approx(losses, rel=1e-5)
+    for name, array in found.parameters.items():
         np.testing.assert_allclose(array, weights[name], rtol=0, atol=1e-4 * np.abs(weights[name]).max(), err_msg=name)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 ANDROID = Path(__file__).resolve().parents[2] / "android_app"
 POM = "{http://maven.apache.org/POM/4.0.0}"
-MODULES = ("trainer", "runtime-tflite", "runtime-litert", "app")
+MODULES = ("trainer", "federated", "runtime-tflite", "runtime-litert", "app")
 CATALOG = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())
 #: What only one of the two needs: Gradle takes AARs as they are, Maven runs the tests.
 ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "litert-stubs", "kotlin-stdlib"}
@@ -51,7 +51,8 @@ def test_versions_are_the_same() -> None:
     versions = {name.removesuffix(".version"): v for name, v in properties().items() if name.endswith(".version")}
     maven = {name.replace(".", "-"): version for name, version in versions.items()}
     shared = maven.keys() & CATALOG["versions"].keys()
-    assert shared == {"coroutines", "junit", "kotlin", "serialization", "tflite", "tflite-gpu-api", "turbine"}
+    both = {"coroutines", "junit", "kotlin", "okhttp", "protobuf", "serialization", "tflite", "tflite-gpu-api", "turbine"}
+    assert shared == both
     assert {name: maven[name] for name in shared} == {name: CATALOG["versions"][name] for name in shared}
 
 
@@ -92,7 +93,7 @@ def test_dependencies_are_the_same(module: str) -> None:
         artifact(d.findtext(f"{POM}artifactId") or "")
         for d in pom(module).findall(f"{POM}dependencies/{POM}dependency")
         # Gradle builds the app; its tests, and those of the runtime, run in Maven.
-        if module == "trainer" or d.findtext(f"{POM}scope") != "test"
+        if module in ("trainer", "federated") or d.findtext(f"{POM}scope") != "test"
     }
     assert taken - ONLY_GRADLE == wanted - ONLY_MAVEN
 

@@ -39,7 +39,7 @@ def test_a_superlink_averages_what_clients_trained(tmp_path: Path) -> None:
         log = link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=240)
         said = ended(clients)
     assert "Received 2 results and 2 failures" in log
-    _matches(program, server, people=2, rounds=2)
+    matches(program, server, people=2, rounds=2)
     curve = [json.loads(line) for line in (server / "result/curve.jsonl").read_text().splitlines()]
     assert [(line["round"], line["clients"]) for line in curve] == [(0, 0), (1, 2), (2, 2)]
     with TrainingSession(program.data) as session:
@@ -62,11 +62,11 @@ def test_ten_rounds_of_ten_clients_are_plain_fedavg(kind: str, tmp_path: Path) -
         clients = [link.client(tmp_path / "program.tflite", file) for file in files]
         link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=900)
         said = ended(clients)
-    _matches(program, server, people=10, rounds=10)
+    matches(program, server, people=10, rounds=10)
     assert all(re.search(r"\b20 messages answered", out) for out, _ in said)
 
 
-def _matches(program: object, server: Path, people: int, rounds: int) -> None:
+def matches(program: object, server: Path, people: int, rounds: int) -> None:
     """The shared state is what plain NumPy makes of the same local trainings."""
     wanted = averaged(program, [rows_of(k) for k in range(people)], rounds, EPOCHS, RATE)
     found = load_state(server / "result/shared.state").tensors

@@ -6,7 +6,8 @@ import org.pocketune.trainer.PocketuneException
 
 private const val USAGE = """Usage, on x86_64 Linux:
   run FILE.kt [ARGUMENTS]                                 compiles a Kotlin file and runs its main
-  run PROGRAM.tflite [DATA.npz] [--epochs N] [--rate R]   trains the program, and writes what it became"""
+  run PROGRAM.tflite [DATA.npz] [--epochs N] [--rate R]   trains the program, and writes what it became
+  run PROGRAM.tflite DATA.npz --superlink HOST:PORT [--idle SECONDS] [--poll SECONDS]   takes part in federated rounds"""
 
 /** `android_app/desktop/run`: the trainer on a computer, with TFLite's official Android library. */
 fun main(arguments: Array<String>) {
@@ -17,7 +18,7 @@ fun main(arguments: Array<String>) {
     try {
         when (file.extension) {
             "kt" -> runMain(file, rest)
-            "tflite" -> tryOut(file, rest)
+            "tflite" -> if ("--superlink" in rest) takePart(file, rest) else tryOut(file, rest)
             else -> refuse("$file is neither a Kotlin file nor a program\n$USAGE")
         }
     } catch (error: PocketuneException) {

@@ -51,6 +51,9 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
     /** What a plan asks for. */
     fun check(plan: Plan) {
         if (plan.epochs < 1) refuse("epochs must be at least 1, got ${plan.epochs}")
+        if (plan.firstEpoch < 0 || (plan.steps ?: 1) < 1) {
+            refuse("firstEpoch must not be below 0 and steps not below 1, got ${plan.firstEpoch} and ${plan.steps}")
+        }
         if (plan.checkpointEvery < 0) refuse("checkpointEvery must not be below 0, got ${plan.checkpointEvery}")
         val patience = plan.earlyStop?.patience ?: 1
         if (patience < 1) refuse("earlyStop: patience must be at least 1, got $patience")

@@ -51,6 +51,8 @@ data class EarlyStop(val patience: Int = 2)
  * @property checkpointEvery steps between checkpoints of the unfinished training on the disk; 0 writes none.
  * @property stalledMillis [TrainEvent.Stalled] is told of a step that runs for longer.
  * @property rateScale multiplies the learning rate, be it given, the optimizer's, or one that runs in the program.
+ * @property firstEpoch the number of the first epoch, so that trainings one after another have the orders of a single one.
+ * @property steps after so many it ends, wherever it is; null: after the epochs.
  */
 class Plan(
     val epochs: Int = 3,
@@ -63,6 +65,8 @@ class Plan(
     val checkpointEvery: Int = 100,
     val stalledMillis: Long = 30_000,
     val rateScale: Float = 1f,
+    val firstEpoch: Int = 0,
+    val steps: Int? = null,
 )
 
 /** What a training may take of the device. [diskBytes] is for all generations of the state together. */

@@ -59,7 +59,7 @@ class Trainer private constructor(
     val report: RuntimeReport = runtime.report
 
     private val manifest = program.manifest
-    private val engine = Engine(program, WhileOpen(runtime, owner))
+    internal val engine = Engine(program, WhileOpen(runtime, owner))
     private val inputs = Inputs(manifest, limits)
     private val gate = Gate(guards)
     private val spec = StateSpec(program)
@@ -335,7 +335,7 @@ class Trainer private constructor(
     }
 
     /** On the trainer's thread, whole or not at all, and never while a training runs. */
-    private suspend fun <T> alone(work: suspend () -> T): T = owner.run {
+    internal suspend fun <T> alone(work: suspend () -> T): T = owner.run {
         if (isTraining.get()) throw BusyException("a training is running: cancel it or wait for its end")
         withContext(NonCancellable) { work() }
     }

@@ -69,7 +69,7 @@ internal class Training(
         events.send(TrainEvent.Started(samples.size, heldOut.size, plan.epochs, steps, done, asBuilt))
         for (epoch in done / perEpoch until plan.epochs) {
             if (!epoch(epoch, done) || !judge(epoch)) return
-            if (progress.isOver) break
+            if (progress.isOver || (epoch + 1) * perEpoch >= steps) break
         }
         progress.bestState?.let(engine::write)
         finish(asBuilt)
@@ -85,9 +85,10 @@ internal class Training(
 
     /** The steps of an epoch after the first [done] of the training; false when one diverged. */
     private suspend fun epoch(epoch: Int, done: Int): Boolean {
-        for ((i, rows) in curriculum.batches(epoch).withIndex()) {
+        for ((i, rows) in curriculum.batches(plan.firstEpoch + epoch).withIndex()) {
             val step = epoch * perEpoch + i
             if (step < done) continue
+            if (step >= steps) return true
             shop.gate.pass(events, shop.checkGoesOn)
             standstill.at(step)?.let { why -> events.send(TrainEvent.Standstill(step, why)) }
             val started = System.nanoTime()
@@ -175,7 +176,7 @@ internal class Training(
     }
 
     private fun rates(): FloatArray {
-        val count = plan.epochs.toLong() * perEpoch
+        val count = minOf(plan.epochs.toLong() * perEpoch, plan.steps?.toLong() ?: Long.MAX_VALUE)
         if (count > MOST_STEPS) throw InputException("$count steps are too many, the limit is $MOST_STEPS")
         val running = manifest.runningRate
         if (running != null && plan.learningRate != null) {
@@ -194,7 +195,7 @@ internal class Training(
     /** A digest of all that decides the course of a training. */
     private fun digest(): String {
         val digest = MessageDigest.getInstance("SHA-256")
-        val orders = listOf(plan.epochs, plan.shuffle, plan.seed, plan.replay?.share, plan.balanceClasses)
+        val orders = listOf(plan.epochs, plan.shuffle, plan.seed, plan.replay?.share, plan.balanceClasses, plan.firstEpoch)
         digest.update(orders.toString().toByteArray())
         digest.update(Values.Floats(rates).bytes())
         before.forEach { digest.update(it.bytes.duplicate()) }

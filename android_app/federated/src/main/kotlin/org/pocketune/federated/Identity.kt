@@ -1,0 +1,33 @@
+package org.pocketune.federated
+
+import okio.ByteString.Companion.encodeUtf8
+import org.pocketune.trainer.InputException
+import org.pocketune.trainer.Manifest
+import org.pocketune.trainer.StateTensor
+
+/** A slot of the optimizer that holds the loss of the last step. */
+internal const val LOSS_OF_STEP = "optimizer/loss"
+
+/** What the user calls it. */
+internal val StateTensor.called: String get() = model?.name ?: tensor
+
+/**
+ * What programs have in common whose trained tensors may be averaged, as the host's `pocketune.federated.identity` gives it:
+ * 64 hexadecimal digits. Throws [InputException] where there is no such thing.
+ */
+val Manifest.federatedIdentity: String
+    get() {
+        if (choices.isNotEmpty()) {
+            throw InputException("$name trains channels that each device chooses: they cannot be averaged. Build with update='sparse'")
+        }
+        val own = identity ?: throw InputException("$name does not say what it is: an older Pocketune built it. Build it anew")
+        val trained = stateTensors.filter { !it.slot && it.tensor != LOSS_OF_STEP }
+        val lines = listOf("pocketune-federated/${own.version}", own.forward, own.update, own.int8) +
+            own.frozen.map { it.digest } +
+            trained.map { "${it.called} ${it.dtype.name.lowercase()} ${(it.model?.shape ?: it.shape).joinToString("x")}" }
+                .sortedWith(BY_CODE_POINT)
+        return lines.joinToString("\n").encodeUtf8().sha256().hex()
+    }
+
+/** The order of Python's strings. */
+private val BY_CODE_POINT = Comparator<String> { a, b -> a.encodeUtf8().compareTo(b.encodeUtf8()) }

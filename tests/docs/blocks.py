@@ -116,6 +116,8 @@ def _run_shell(example: Example) -> None:
 
 
 if __name__ == "__main__":
+    if Path.cwd() == ROOT:
+        sys.exit("what blocks write stays where they run: run them in an empty folder, not in the clone")
     sys.modules["tensorflow"] = None  # type: ignore[assignment]  # nor has a reader of what a page says to install
     for reason in run(Path(sys.argv[1])):
         print("left out:", reason)

@@ -28,15 +28,8 @@ protobuf {
     }
 }
 
-tasks.test {
-    useJUnitPlatform()
-}
-
 dependencies {
     api(project(":trainer"))
     api(libs.okhttp)
     implementation(libs.protobuf.javalite)
-    testImplementation(libs.kotlin.test.junit5)
-    testImplementation(libs.junit.jupiter)
-    testImplementation(libs.coroutines.test)
 }

@@ -93,7 +93,7 @@ def test_dependencies_are_the_same(module: str) -> None:
         artifact(d.findtext(f"{POM}artifactId") or "")
         for d in pom(module).findall(f"{POM}dependencies/{POM}dependency")
         # Gradle builds the app; its tests, and those of the runtime, run in Maven.
-        if module in ("trainer", "federated") or d.findtext(f"{POM}scope") != "test"
+        if module == "trainer" or d.findtext(f"{POM}scope") != "test"
     }
     assert taken - ONLY_GRADLE == wanted - ONLY_MAVEN
 

@@ -5,6 +5,7 @@ import java.io.ByteArrayOutputStream
 import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.intOrNull
@@ -68,11 +69,18 @@ internal class Outgoing(type: String, body: ByteArray, val children: List<Outgoi
                     "arraychunk_ids" to JsonArray(ids.map { JsonPrimitive(ids.distinct().indexOf(it)) }),
                 ),
             )
-            return Outgoing("Array", head.toString().toByteArray(), chunks)
+            return Outgoing("Array", spaced(head).toByteArray(), chunks)
         }
 
         private fun json(named: List<Pair<String, Outgoing>>): ByteArray =
-            JsonObject(named.associate { (name, it) -> name to JsonPrimitive(it.id) }).toString().toByteArray()
+            spaced(JsonObject(named.associate { (name, it) -> name to JsonPrimitive(it.id) })).toByteArray()
+
+        /** JSON as Python writes it, so that equal objects have the ids of Flower's. */
+        private fun spaced(json: JsonElement): String = when (json) {
+            is JsonObject -> json.entries.joinToString(", ", "{", "}") { (name, value) -> "${JsonPrimitive(name)}: ${spaced(value)}" }
+            is JsonArray -> json.joinToString(", ", "[", "]", transform = ::spaced)
+            else -> json.toString()
+        }
     }
 }
 

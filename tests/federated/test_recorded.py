@@ -1,0 +1,77 @@
+"""The recorded round (`record.py`) and Flower's `.proto` files are what the client in Python and Flower itself have."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from converter.federated import Exchange, Participant, read_rows
+from converter.program.file import read_program
+from tests.federated.flower import BIN, needs_flower
+from tests.tree import ROOT
+
+RECORDED = Path(__file__).resolve().parent / "recorded"
+PROTO = ROOT / "android_app/federated/src/main/proto"
+#: Prints fields of Flower's messages as they stand in a `.proto` file, by file.
+DESCRIBE = """
+import importlib, json
+from google.protobuf.descriptor import FieldDescriptor as F
+types = {number: name[5:].lower() for name, number in vars(F).items() if name.startswith("TYPE_")}
+def fields(messages):
+    found = {}
+    for message in messages:
+        found |= fields(message.nested_types)
+        for f in message.fields:
+            found[f"{message.name}.{f.name}"] = [f.message_type.name if f.message_type else types[f.type], f.number]
+    return found
+files = {name: importlib.import_module(f"flwr.proto.{name}_pb2").DESCRIPTOR for name in NAMES}
+print(json.dumps({name: fields(file.message_types_by_name.values()) for name, file in files.items()}))
+"""
+
+
+def test_the_recorded_program_is_what_is_expected_of_it() -> None:
+    """Kotlin's tests compare with these numbers."""
+    expected = json.loads((RECORDED / "expected.json").read_text())
+    participant = Participant(RECORDED / "program.tflite")
+    exchange = Exchange(read_program(RECORDED / "program.tflite"))
+    assert (exchange.identity, exchange.nbytes()) == (expected["identity"], expected["bytes"])
+    np.testing.assert_allclose(exchange.norm, expected["norm"])
+    arrays = {n: np.array(a["numbers"], np.float32).reshape(a["shape"]) for n, a in expected["arrays"].items()}
+    config = {"program": expected["identity"], "epochs": 2, "learning-rate": 0.1}
+    trained, figures, _ = participant.train(arrays, config, read_rows(RECORDED / "rows.npz"), {})
+    assert figures.keys() == {"num-examples", "loss", "seconds"}
+    assert all(np.abs(trained[name] - arrays[name]).max() > 1e-3 for name in arrays)
+
+
+@needs_flower
+def test_the_messages_are_those_of_flower() -> None:
+    files = sorted(PROTO.rglob("*.proto"))
+    code = DESCRIBE.replace("NAMES", repr([file.stem for file in files]))
+    said = subprocess.run([BIN / "python", "-c", code], capture_output=True, text=True, check=True)
+    theirs = json.loads(said.stdout)
+    assert len(files) == 6
+    for file in files:
+        text = file.read_text()
+        assert "Licensed under the Apache License, Version 2.0" in text
+        assert "Changed for Pocketune" in text
+        own = _fields(text)
+        assert own
+        assert own.items() <= {k: tuple(v) for k, v in theirs[file.stem].items()}.items(), file.stem
+
+
+def _fields(text: str) -> dict[str, tuple[str, int]]:
+    """Fields of messages: the type's name and the number; those of maps are left out."""
+    found, stack = {}, []
+    for part in re.finditer(r"//[^\n]*|(message|oneof) (\w+) \{|\}|(?:repeated |optional )?(\w+) (\w+) = (\d+);", text):
+        kind, name, of, field, number = part.groups()
+        if kind:
+            stack.append(name if kind == "message" else "")
+        elif part[0] == "}":
+            stack.pop()
+        elif field:
+            found[f"{[m for m in stack if m][-1]}.{field}"] = (of, int(number))
+    return found

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.federated.flower import Link, ended, needs_flower, superlink
-from tests.federated.people import KINDS, built, write_rows
+from tests.federated.people import built, write_rows
 from tests.federated.test_rounds import matches, project
 from tests.tree import ROOT
 
@@ -35,9 +35,8 @@ def kotlin(link: Link, program: Path, rows: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=program.parent, **pipes)
 
 
-@pytest.mark.parametrize("kind", ["sparse", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k != "sparse")])
-def test_a_phone_and_a_computer_train_one_model(kind: str, tmp_path: Path) -> None:
-    program = built(kind)
+def test_a_phone_and_a_computer_train_one_model(tmp_path: Path) -> None:
+    program = built("sparse")
     program.write(tmp_path / "program.tflite")
     files = write_rows(tmp_path / "people", 2)
     with superlink(tmp_path / "flower") as link:

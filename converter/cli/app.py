@@ -119,6 +119,7 @@ def build(
         typer.Option(metavar="PASS", autocompletion=completion.passes, help="Print the graphs behind a pass."),
     ] = None,
     time_passes: Annotated[bool, typer.Option("--time-passes", help="Show the CPU time of each pass.")] = False,
+    board: BoardName = None,
     wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -128,6 +129,7 @@ def build(
     """Compile MODEL into a training program."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
+        on = None if board is None else board_for(board, flags, recipe)
         job = job_of(recipe, trust, model=model, profile=profile, out=out, **flags)
         path = output_path(job)
         if certify_on is not None:
@@ -151,9 +153,13 @@ def build(
     if as_json:
         said = _json_of(program, path, forms, certificate)
         passes = {"passes": watch.seconds} if time_passes else {}
-        print_json({**passes, **said, "checked": not no_check, "seconds": narrator.seconds})
+        fits = {} if on is None else with_fits([program.costs], on)[0]
+        fits = {name: fits[name] for name in ("board", "fits") if name in fits}
+        print_json({**passes, **said, **fits, "checked": not no_check, "seconds": narrator.seconds})
         return
     _show_build(program, path, forms, wide)
+    if on is not None:
+        show_fits([{"scheme": path.name, **program.costs}], on)
     if time_passes:
         Results(wide).passes(watch.seconds)
     if certificate is not None:

@@ -323,3 +323,16 @@ def test_ops_lists_what_can_be_imported(run: Run) -> None:
     assert "convolution of integers" in listed["conv_general_dilated"]["refused"]
     assert listed["fft"]["subject"] == "refused"
     assert "dot_general" in run("ops").out
+
+
+def test_a_build_says_whether_it_fits_on_a_board(run: Run) -> None:
+    given = ("build", GOOD, "--batch", "1", "--out", "m.tflite", "--no-check", "--board", "nrf5340")
+    done = run(*given)
+    assert done.code == 0
+    assert "nRF5340" in done.out
+    assert "m.tflite: fits in RAM" in done.out
+    found = json.loads(run(*given, "--json").out)
+    assert (found["board"]["name"], found["fits"], found["manifest"]["target"]) == ("nrf5340", True, "tflm")
+    refused = run(*given, "--target", "gpu")
+    assert refused.code != 0
+    assert "--board asks for --target tflm, not gpu" in refused.err

@@ -113,8 +113,9 @@ def pretrained(speakers: Sequence[Speaker], epochs: int = 15, said: int = 96, se
 
 
 def program(net: Pretrained, **options: Any) -> pocketune.Program:
-    """Return what a board runs: the head trains, a row at a time, behind int8."""
-    settings: dict[str, Any] = {"update": "head", "optimizer": "sgd", "batch": 1, "frozen": "int8"} | options
+    """Return what a board runs: the head trains, a row at a time, on features that int8 makes of it."""
+    settings: dict[str, Any] = {"update": "head", "optimizer": "sgd", "batch": 1, "frozen": "int8"}
+    settings = settings | {"signatures": ("train", "features", "infer")} | options
     labels = ["other", WORD]
     return pocketune.build(
         model(net.params), target="tflm", calibration=net.calibration, labels=labels, check=False, **settings

@@ -104,10 +104,11 @@ class Device:
 
 
 def command(name: str, values: int, rows: Sequence[Sequence[np.ndarray]] = ()) -> bytes:
-    """Return a command: `t`rain, `a`dd, `e`valuate, `i`nfer, `s`ave, `l`oad, `r`eset, `d`ump the state.
+    """Return a command.
 
     Args:
-        name: its letter.
+        name: its letter: `t`rain, `a`dd, add of `k`nown features, `e`valuate, `i`nfer, `s`ave, `l`oad, `r`eset, `d`ump
+            the state.
         values: how many a row of the program has.
         rows: of each the values, in the order of the program, all of the same sizes; fewer where some are not read.
     """

@@ -22,6 +22,7 @@ class Runner : public pocketune::Model {
  public:
   using Session::add;
   using Session::evaluate;
+  using Session::features;
   using Session::infer;
   using Session::train;
 };
@@ -80,6 +81,10 @@ Status run(uint32_t command, uint32_t rows, uint32_t* bytes) {
   switch (command) {
     case 't': status = model.train(pointers, rows, &loss); break;
     case 'a': status = model.add(pointers, &loss); break;
+    case 'k':  // the same of features that are computed before
+      status = model.features(pointers, results);
+      if (status == Status::kOk) status = model.add(pointers, &loss, results);
+      break;
     case 'e':
       *bytes = 4 * pocketune::kProgram.figures;
       return model.evaluate(pointers, rows, reinterpret_cast<float*>(results));

@@ -8,7 +8,7 @@ from math import inf, prod
 from converter.program.file import ProgramFile
 from converter.program.manifest import INITIAL
 from converter.tools.micro import literals
-from converter.tools.micro.entries import Entry, figures, nbytes, row_values
+from converter.tools.micro.entries import FEATURES, Entry, figures, nbytes, row_values, step_of
 from converter.tools.micro.joined import Joined
 from converter.tools.micro.memory import Memory
 from converter.tools.micro.state_text import header_pieces, padding
@@ -27,7 +27,7 @@ def body(program: ProgramFile, entries: Sequence[Entry], models: Joined, memory:
         models: their models.
         memory: where the state and the gradients lie.
     """
-    sums = ", ".join(map(str, memory.gradients))
+    sums, kept = (", ".join(map(str, starts)) for starts in (memory.gradients, memory.features))
     parts = [
         _FRONT,
         f"alignas(16) const uint8_t kModels[] = {{\n{literals.array(models.data)}\n}};",
@@ -36,6 +36,7 @@ def body(program: ProgramFile, entries: Sequence[Entry], models: Joined, memory:
         *_bindings(entries),
         *_targets(program),
         *([f"const uint32_t kGradients[] = {{{sums}}};"] if sums else []),
+        *([f"const uint32_t kFeatures[] = {{{kept}}};"] if kept else []),
         _OPERATORS.format(
             count=len(models.operators), adds="\n".join(f"    {add_of(name)}();" for name in models.operators)
         ),
@@ -72,7 +73,7 @@ def _bindings(entries: Sequence[Entry]) -> list[str]:
     for entry in entries:
         for way, bindings in (("Inputs", entry.inputs), ("Outputs", entry.outputs)):
             lines = literals.rows([f"{{Role::k{b.role}, {b.index}, {b.nbytes}}}" for b in bindings])
-            made.append(f"const Binding k{entry.name.title()}{way}[] = {{\n{lines}\n}};")
+            made.append(f"const Binding {_named(entry)}{way}[] = {{\n{lines}\n}};")
     return made
 
 
@@ -97,7 +98,7 @@ def _targets(program: ProgramFile) -> list[str]:
 def _program(program: ProgramFile, entries: Sequence[Entry], models: Joined, memory: Memory) -> str:
     manifest = program.manifest
     known = {entry.name: (entry, start) for entry, start in zip(entries, models.starts, strict=True)}
-    names = (manifest.step, "apply" if manifest.updating == "apply" else "", "evaluate", "infer")
+    names = (step_of(manifest), "apply" if manifest.updating == "apply" else "", "evaluate", "infer", FEATURES)
     return _PROGRAM.format(
         signatures=literals.rows([_signature(*known[name]) if name in known else _NONE for name in names]),
         batch=manifest.batch,
@@ -107,6 +108,8 @@ def _program(program: ProgramFile, entries: Sequence[Entry], models: Joined, mem
         tensors=len(memory.state),
         gradients=len(memory.gradients),
         sums="kGradients" if memory.gradients else "nullptr",
+        kept="kFeatures" if memory.features else "nullptr",
+        feature_bytes=memory.feature_bytes,
         targets=len(manifest.target_labels),
         checked="kTargets" if manifest.target_labels else "nullptr",
         state_bytes=memory.state_bytes,
@@ -116,10 +119,12 @@ def _program(program: ProgramFile, entries: Sequence[Entry], models: Joined, mem
 
 
 def _signature(entry: Entry, start: int) -> str:
-    name, counts = entry.name.title(), f"{len(entry.inputs)}, {len(entry.outputs)}"
-    return (
-        f"{{kModels + {start}, {entry.rows}, {literals.truth(entry.whole)}, {counts}, k{name}Inputs, k{name}Outputs}}"
-    )
+    name, counts = _named(entry), f"{len(entry.inputs)}, {len(entry.outputs)}"
+    return f"{{kModels + {start}, {entry.rows}, {literals.truth(entry.whole)}, {counts}, {name}Inputs, {name}Outputs}}"
+
+
+def _named(entry: Entry) -> str:
+    return "k" + entry.name.title().replace("_", "")
 
 
 #: A signature that the program has not.
@@ -149,7 +154,7 @@ _PROGRAM = """const Program kProgram = {{
     known_operators,
 {signatures}
     {batch}, {values}, {figures}, {rate}, {tensors}, {gradients}, {targets}, kTensors, {sums}, {checked}, {state_bytes},
-    {gradient_bytes}, kHeader, {header_bytes},
+    {gradient_bytes}, {feature_bytes}, {kept}, kHeader, {header_bytes},
 }};
 
 }}  // namespace pocketune"""

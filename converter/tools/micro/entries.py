@@ -14,12 +14,14 @@ from converter.program.flatbuffer.schema import generated
 from converter.program.manifest import Manifest, TensorSpec
 from converter.support.errors import UnsupportedError, UsageError
 
-#: Signatures that the session of a sketch calls; others, as `features`, are left out.
-CALLED = ("train", "accumulate", "apply", "evaluate", "infer")
+#: What is computed once of a row by what is frozen in front, and what a step on that is called behind its own name.
+FEATURES, _ON_FEATURES = "features", "_features"
+#: Signatures that the session of a sketch calls, where there is no step on features; others are left out.
+_CALLED = ("train", "accumulate", "apply", "evaluate", "infer")
 #: Roles that it fills, and reads.
 _TAKEN = {"input", "target", "weight", "learning_rate", "state", "gradient"}
 _GIVEN = {"loss", "correct", "figure", "output", "state", "gradient"}
-Role = Literal["Value", "Weight", "Rate", "State", "Gradient", "Result"]
+Role = Literal["Value", "Weight", "Rate", "State", "Gradient", "Result", "Feature"]
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,26 @@ def check(manifest: Manifest) -> None:
 
 
 def called(manifest: Manifest) -> list[str]:
-    """Return the names of the signatures that a session calls."""
-    return [name for name in CALLED if name in manifest.signatures]
+    """Return the names of the signatures that a session calls: a step on features in the place of a whole one."""
+    step = step_of(manifest)
+    known = [name for name in _CALLED if name in manifest.signatures]
+    return known if step == manifest.step else [FEATURES, step, *(name for name in known if name != manifest.step)]
+
+
+def left_out(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of the signatures that a session neither calls nor has another for."""
+    return tuple(name for name in manifest.signatures if name not in (*called(manifest), manifest.step))
+
+
+def step_of(manifest: Manifest) -> str:
+    """Return the name of the signature that a step is made with."""
+    on_features = manifest.step + _ON_FEATURES
+    return on_features if {FEATURES, on_features} <= manifest.signatures.keys() else manifest.step
+
+
+def features(manifest: Manifest) -> list[TensorSpec]:
+    """Return what is kept of a row for steps on it; nothing where steps take rows."""
+    return [] if step_of(manifest) == manifest.step else list(manifest.signatures[FEATURES].giving("output"))
 
 
 def row_values(manifest: Manifest) -> list[TensorSpec]:
@@ -123,8 +143,11 @@ def _entry(manifest: Manifest, name: str, model: Any, stored: Any) -> Entry:
     taken = _names(stored.Inputs, stored.InputsLength())
     given = _names(stored.Outputs, stored.OutputsLength())
     numbers = _numbers(manifest, name)
-    inputs = tuple(_binding(_spec(signature.inputs, taken[int(index)]), numbers) for index in graph.inputs)
-    outputs = tuple(_binding(_spec(signature.outputs, given[int(index)]), numbers) for index in graph.outputs)
+    roles = dict(_ROLES)
+    if features(manifest) and name in (FEATURES, step_of(manifest)):
+        roles["output" if name == FEATURES else "input"] = "Feature"
+    inputs = tuple(_binding(_spec(signature.inputs, taken[int(index)]), numbers, roles) for index in graph.inputs)
+    outputs = tuple(_binding(_spec(signature.outputs, given[int(index)]), numbers, roles) for index in graph.outputs)
     rows = [spec.shape[0] for spec in signature.inputs if spec.role in ("input", "target", "weight")]
     return Entry(
         name, tuple(with_bodies(model, graph)), rows[0] if rows else 0, bool(signature.mixing), inputs, outputs
@@ -145,6 +168,7 @@ def _numbers(manifest: Manifest, name: str) -> dict[tuple[Role, str], int]:
         "State": tensors,
         "Gradient": [spec.name for spec in gradients(manifest)],
         "Result": [spec.name for spec in results],
+        "Feature": [spec.name for spec in features(manifest)],
     }
     return {(role, name): number for role, names in kinds.items() for number, name in enumerate(names)}
 
@@ -155,8 +179,8 @@ _ROLES: Mapping[str, Role] = {
 }  # fmt: skip
 
 
-def _binding(spec: TensorSpec, numbers: Mapping[tuple[Role, str], int]) -> Binding:
-    role = _ROLES[spec.role]
+def _binding(spec: TensorSpec, numbers: Mapping[tuple[Role, str], int], roles: Mapping[str, Role]) -> Binding:
+    role = roles[spec.role]
     return Binding(role, numbers[role, spec.name], nbytes(spec.shape, spec.dtype))
 
 

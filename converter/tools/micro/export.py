@@ -14,7 +14,7 @@ from converter.program.file import Readable, read_program
 from converter.program.manifest import INITIAL
 from converter.support.files import write_together
 from converter.tools.micro.body import body
-from converter.tools.micro.entries import called, check, entries
+from converter.tools.micro.entries import check, entries, left_out
 from converter.tools.micro.header import header
 from converter.tools.micro.joined import joined
 from converter.tools.micro.library import library
@@ -34,7 +34,7 @@ class ExportedC:
         files: by path in the folder, with their bytes.
         arenas: bytes that each signature needs on a board, as predicted.
         arena: bytes that a sketch gives, with what there is to spare.
-        state: bytes of the state and of gradients that a session keeps beside its arena.
+        state: bytes of the state, gradients and features that a session keeps beside its arena.
         flash: bytes of the models and of the state as built.
         operators: the builtins that are registered.
         left_out: signatures that no session in C++ calls.
@@ -72,7 +72,7 @@ def export_c(program: Readable, folder: str | os.PathLike) -> ExportedC:
     largest = max(arenas.values())
     arena = -(-(largest + largest // _SPARE + _LEAST_SPARE) // 16) * 16
     memory = memory_of(file.manifest)
-    kept = memory.state_bytes + memory.gradient_bytes
+    kept = memory.state_bytes + memory.gradient_bytes + file.manifest.batch * memory.feature_bytes
     flash = len(models.data) + sum(len(file.metadata[INITIAL + t.tensor]) for t in file.manifest.state_tensors)
     sources = {name: (resources.files(__package__) / "cpp" / name).read_text() for name in _SESSION}
     sources["pocketune_model.h"] = header(file, arena, memory)
@@ -82,9 +82,8 @@ def export_c(program: Readable, folder: str | os.PathLike) -> ExportedC:
     _write(Path(folder), around)
     _write(Path(folder) / "src", sources)
     written = around | {f"src/{name}": text for name, text in sources.items()}
-    left_out = tuple(name for name in file.manifest.signatures if name not in called(file.manifest))
     nbytes = {name: len(text.encode()) for name, text in written.items()}
-    return ExportedC(nbytes, arenas, arena, kept, flash, models.operators, left_out)
+    return ExportedC(nbytes, arenas, arena, kept, flash, models.operators, left_out(file.manifest))
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

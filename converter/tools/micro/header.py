@@ -8,7 +8,7 @@ from math import prod
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest, TensorSpec
 from converter.tools.micro import literals
-from converter.tools.micro.entries import figures, nbytes, row_values
+from converter.tools.micro.entries import features, figures, nbytes, row_values
 from converter.tools.micro.memory import Memory
 from converter.tools.micro.state_text import header_pieces, padding
 
@@ -34,7 +34,7 @@ def header(program: ProgramFile, arena: int, memory: Memory) -> str:
         "kStateBytes": memory.state_bytes,
         "kStateFileBytes": _state_file(program),
         "kBatch": manifest.batch,
-    }
+    } | ({"kFeatureBytes": memory.feature_bytes} if features(manifest) else {})
     parts = [
         _FRONT.format(
             name=" ".join(manifest.name.split()),
@@ -42,7 +42,7 @@ def header(program: ProgramFile, arena: int, memory: Memory) -> str:
             constants="\n".join(f"constexpr size_t {name} = {size};" for name, size in sizes.items()),
         ),
         *_types(manifest),
-        _model(manifest, memory.gradient_bytes),
+        _model(manifest, memory),
     ]
     return "\n\n".join(parts) + "\n\n}  // namespace pocketune\n\n#endif  // POCKETUNE_MODEL_H_\n"
 
@@ -51,10 +51,14 @@ def _types(manifest: Manifest) -> list[str]:
     """Return the types of what the functions take and give."""
     values, outputs, counted = row_values(manifest), _outputs(manifest), figures(manifest)
     made = [_pointers("Row", "A row to learn from or to judge by.", values)]
-    if outputs:
+    if outputs or features(manifest):
         inputs = [spec for spec in values if spec.role == "input"]
         made.append(_pointers("Input", "What the model takes of a row.", inputs))
+    if outputs:
         made.append(_pointers("Output", "Where what the model gives of a row is written to.", outputs, writes=True))
+    if features(manifest):
+        targets = [spec for spec in values if spec.role == "target"]
+        made.append(_pointers("Known", "What a row whose features are known is to come to.", targets, len(values)))
     if counted:
         members = literals.names("accuracy" if spec.role == "correct" else spec.name for spec in counted)
         lines = "\n".join(f"  float {name};" for name in members)
@@ -62,8 +66,8 @@ def _types(manifest: Manifest) -> list[str]:
     return made
 
 
-def _pointers(name: str, says: str, specs: Sequence[TensorSpec], writes: bool = False) -> str:
-    """Return a type of one pointer for each of some tensors of a row."""
+def _pointers(name: str, says: str, specs: Sequence[TensorSpec], among: int = 0, writes: bool = False) -> str:
+    """Return a type of one pointer for each of some tensors of a row; of `among` values these are the last."""
     void, const = ("void*", "") if writes else ("const void*", "const ")
     members = literals.names(spec.label if "/" in spec.name else spec.name for spec in specs)
     pairs = [(_TYPES[spec.dtype], spec.shape[1:], member) for spec, member in zip(specs, members, strict=True)]
@@ -73,13 +77,13 @@ def _pointers(name: str, says: str, specs: Sequence[TensorSpec], writes: bool = 
         lines="\n".join(f"// {member}: {kind}{list(shape) or ''}" for kind, shape, member in pairs),
         explicit="explicit " if len(specs) == 1 else "",
         typed=", ".join(f"{const}{kind}* {member}" for kind, _, member in pairs),
-        members=", ".join(members),
+        members=", ".join(["nullptr"] * (max(among, len(specs)) - len(specs)) + members),
         void=void,
-        count=len(specs),
+        count=max(among, len(specs)),
     )
 
 
-def _model(manifest: Manifest, gradient_bytes: int) -> str:
+def _model(manifest: Manifest, memory: Memory) -> str:
     """Return the session with a function for each thing that the program does."""
     values, outputs = row_values(manifest), _outputs(manifest)
     x, y = _TYPES[values[0].dtype], _TYPES[values[-1].dtype]
@@ -97,10 +101,17 @@ def _model(manifest: Manifest, gradient_bytes: int) -> str:
         functions.append(_INFER.format(values=taken))
         if len(outputs) == taken == 1:
             functions.append(_INFER_ONE.format(x=x, output=_TYPES[outputs[0].dtype]))
-    room, given = "  alignas(8) uint8_t state_[kStateBytes];", "state_, nullptr"
-    if gradient_bytes:
-        room, given = f"{room}\n  alignas(8) uint8_t gradients_[{gradient_bytes}];", "state_, gradients_"
-    return _MODEL.format(given=given, functions="\n".join(functions), room=room)
+    if features(manifest):
+        functions.append(_FEATURES)
+        if by_row:
+            functions.append(_ADD_KNOWN)
+    sizes = {"state_": "kStateBytes", "gradients_": memory.gradient_bytes or ""}
+    sizes["features_"] = "kBatch * kFeatureBytes" if features(manifest) else ""
+    return _MODEL.format(
+        given=", ".join(name if size else "nullptr" for name, size in sizes.items()),
+        functions="\n".join(functions),
+        room="\n".join(f"  alignas(8) uint8_t {name}[{size}];" for name, size in sizes.items() if size),
+    )
 
 
 def _outputs(manifest: Manifest) -> list[TensorSpec]:
@@ -156,6 +167,12 @@ _ADD = """  // One row of a step; with the last of kBatch rows the weights chang
 _ADD_PAIR = (
     """  Status train_row(const {x}* x, {y} y, float* loss = nullptr) {{ return train_row(Row(x, &y), loss); }}"""
 )
+_FEATURES = """  // What is frozen in front makes of a row, kFeatureBytes: to be learned from as often as need be.
+  Status features(const Input& row, void* to) { return Session::features(row.values, to); }"""
+_ADD_KNOWN = """  // As train_row, of a row whose features are known.
+  Status train_features(const void* features, const Known& row, float* loss = nullptr) {
+    return add(row.values, loss, features);
+  }"""
 _EVALUATE = """  Status evaluate(const Row* rows, size_t count, Evaluation* result) {
     return Session::evaluate(rows[0].values, count, reinterpret_cast<float*>(result));
   }"""

@@ -29,9 +29,15 @@ from tests.runtime.engines.micro_nets import NETS
 SOURCES = Path(os.environ["MICRO_SOURCES"]) if "MICRO_SOURCES" in os.environ else None
 pytestmark = pytest.mark.skipif(lacking(SOURCES) is not None, reason=f"boards: {lacking(SOURCES)} (MICRO_SOURCES)")
 STEPS, CLOSE = 100, 1e-5
+ON_FEATURES = ("train", "features", "evaluate", "infer")
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "keyword": ("keyword", {"update": "head", "batch": 1, "optimizer": "sgd"}),
     "rows-added-up": ("mlp-elu", {"update": "full", "batch": 4, "micro_batch": 1, "optimizer": "adam"}),
+    "features": ("keyword", {"update": "head", "batch": 1, "optimizer": "sgd", "signatures": ON_FEATURES}),
+    "features-added-up": (
+        "mlp-elu",
+        {"update": "head", "batch": 4, "micro_batch": 2, "optimizer": "adam", "signatures": ON_FEATURES},
+    ),
     "recurrent": ("recurrent", {"update": "head", "batch": 2, "optimizer": "sgd"}),
 }
 #: Steps that overshoot: a first loss is finite, and no weight behind it.
@@ -107,6 +113,15 @@ def test_a_hundred_steps_are_those_of_litert(case: str, board: str, tmp_path: Pa
         loaded, found = device.run([command("l", 2), command("d", 2)])
         assert loaded.status == "ok"
         assert all((a == other.state()[name]).all() for name, a in state_of(path, found.data).items())
+
+
+def test_features_that_are_known_are_learned_from_as_rows(tmp_path: Path) -> None:
+    path, device = device_of("cortex-m4", "features", tmp_path)
+    rows = rows_of(path, 20, 0)
+    known = device.run([*(command("k", 2, [row]) for row in rows), command("d", 2)])
+    whole = device.run([*(command("a", 2, [row]) for row in rows), command("d", 2)])
+    assert [answer.status for answer in known] == ["ok"] * 21
+    assert [answer.data for answer in known] == [answer.data for answer in whole]
 
 
 @pytest.mark.parametrize("board", BOARDS)

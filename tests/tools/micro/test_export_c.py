@@ -22,7 +22,7 @@ from converter.tools.micro.body import add_of
 from converter.tools.micro.entries import entries
 from converter.tools.micro.export import export_c
 from converter.tools.micro.joined import joined
-from tests.runtime.engines.micro_nets import NETS
+from tests.runtime.engines.micro_nets import NETS, keyword_net
 
 #: Of the resolver of TensorFlow Lite Micro, as its header has them.
 ADDS = {
@@ -98,7 +98,13 @@ def test_a_folder_is_a_library_of_arduino_and_a_component_of_esp_idf(tmp_path: P
         ),
         ("keyword", {"batch": 4}, ["train(const Row* rows"], ["train_row(", "gradients_"]),
         ("keyword", {"batch": 4, "micro_batch": 1}, ["train_row(", "gradients_["], []),
-        ("keyword", {"signatures": ["train"]}, ["train_row("], ["infer(", "evaluate("]),
+        ("keyword", {"signatures": ["train"]}, ["train_row("], ["infer(", "evaluate(", "features"]),
+        (
+            "keyword",
+            {"signatures": ["train", "features"]},
+            ["features(const Input& row, void* to)", "train_features(const void* features, const Known& row"],
+            ["infer("],
+        ),
         ("autoencoder", {"loss": "mse"}, ["Row(const float* x, const float* y)"], ["int32_t y", "accuracy"]),
     ],
 )
@@ -111,6 +117,22 @@ def test_a_session_has_the_functions_of_its_program(
     assert [text for text in lacks if text in header] == []
 
 
+def test_a_step_on_features_stands_for_the_whole_one(tmp_path: Path) -> None:
+    """What is frozen in front and the step are set up one after the other, in the arena that inference needs."""
+    net = keyword_net()
+    rows = net.rows(8, np.random.default_rng(0))
+    arenas = {}
+    for signatures in (("train", "infer"), ("train", "features", "infer")):
+        settings = {"update": "head", "optimizer": "sgd", "batch": 1, "frozen": "int8", "calibration": rows}
+        program = converter.build(net.model(), target="tflm", check=False, signatures=signatures, **settings)
+        made = export_c(program.data, tmp_path / "-".join(signatures))
+        arenas[signatures] = max(made.arenas.values())
+        assert made.left_out == ()
+    assert made.arenas.keys() == {"features", "train_features", "infer"}
+    assert arenas["train", "features", "infer"] == made.arenas["infer"] < 24 * 1024 < arenas["train", "infer"]
+    assert "kFeatureBytes = 64;" in (tmp_path / "train-features-infer/src/pocketune_model.h").read_text()
+
+
 def test_programs_of_other_targets_and_states_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"built for litert-2.* build it with target='tflm'"):
         export_c(built(tmp_path / "a.tflite", "keyword", target="litert-2"), tmp_path / "out")
@@ -120,10 +142,10 @@ def test_programs_of_other_targets_and_states_are_refused(tmp_path: Path) -> Non
 
 
 def test_what_no_session_calls_is_left_out_and_said(tmp_path: Path) -> None:
-    path = built(tmp_path / "p.tflite", "keyword", signatures=["train", "infer", "features"])
+    path = built(tmp_path / "p.tflite", "keyword", signatures=["train", "infer", "infer_8"])
     said = CliRunner().invoke(app, ["export-c", str(path), "--out", str(tmp_path / "out")], obj={"debug": False})
     assert said.exit_code == 0
-    assert "left out, as no sketch calls them: features" in said.output.replace("\n", " ")
+    assert "left out, as no sketch calls them: infer_8" in said.output.replace("\n", " ")
 
 
 def test_names_and_numbers_are_those_of_c_plus_plus() -> None:

@@ -159,3 +159,11 @@ def test_what_is_no_state_of_the_program_is_refused(what: str, program: Path, st
         assert f"generation 0; {built};" in said
         return
     assert "holds the state of another program" in run(states, "load", str(path))
+
+
+@with_compiler
+def test_a_session_with_features_saves_and_loads(tmp_path: Path) -> None:
+    net, path = NETS["keyword"](), tmp_path / "p.tflite"
+    settings = {"update": "head", "optimizer": "sgd", "batch": 1, "signatures": ("train", "features")}
+    converter.build(net.model(), target="tflm", check=False, **settings).write(path)
+    assert int(run(compiled(path, tmp_path / "c"), "cuts", "97")) > 0

@@ -58,8 +58,12 @@ const char* message(Status status) {
   return "";
 }
 
-Session::Session(const Program& program, uint8_t* state, uint8_t* gradients)
-    : learning_rate(program.learning_rate), program_(program), state_(state), gradients_(gradients) {}
+Session::Session(const Program& program, uint8_t* state, uint8_t* gradients, uint8_t* features)
+    : learning_rate(program.learning_rate),
+      program_(program),
+      state_(state),
+      gradients_(gradients),
+      features_(features) {}
 
 Session::~Session() { release(); }
 
@@ -89,7 +93,8 @@ Status Session::begin(uint8_t* arena, size_t size) {
   arena_ = arena;
   arena_size_ = size;
   reset();
-  const Signature* const all[] = {&program_.infer, &program_.evaluate, &program_.apply, &program_.step};
+  const Signature* const all[] = {&program_.infer, &program_.evaluate, &program_.features, &program_.apply,
+                                  &program_.step};
   for (const Signature* signature : all) {
     if (signature->model == nullptr) continue;
     const Status status = select(*signature);
@@ -138,6 +143,12 @@ void Session::fill(const Signature& signature, const Call& call) {
       case Role::kRate: std::memcpy(to, &learning_rate, sizeof learning_rate); break;
       case Role::kState: std::memcpy(to, state_ + program_.tensors[binding.index].offset, binding.bytes); break;
       case Role::kGradient: std::memcpy(to, gradients_ + program_.gradients[binding.index], binding.bytes); break;
+      case Role::kFeature:
+        for (size_t r = 0; r < signature.rows; ++r) {
+          const uint8_t* from = call.features + (r < call.count ? r : 0) * program_.feature_bytes;
+          std::memcpy(to + r * row, from + program_.feature_offsets[binding.index], row);
+        }
+        break;
       case Role::kResult: break;
     }
   }
@@ -194,6 +205,19 @@ Status Session::check(const void* const* rows, size_t count) const {
   return Status::kOk;
 }
 
+Status Session::features(const void* const* row, void* to) {
+  const Signature& signature = program_.features;
+  const Status status = invoke(signature, {row, program_.values, 1, 1.0f});
+  if (status != Status::kOk) return status;
+  for (uint8_t i = 0; i < signature.output_count; ++i) {
+    const Binding& binding = signature.outputs[i];
+    if (binding.role != Role::kFeature) continue;
+    uint8_t* place = static_cast<uint8_t*>(to) + program_.feature_offsets[binding.index];
+    std::memcpy(place, interpreter_->output(i)->data.uint8, binding.bytes / signature.rows);
+  }
+  return Status::kOk;
+}
+
 Status Session::add_up(const Call& call, float* loss) {
   const Status status = invoke(program_.step, call);
   if (status != Status::kOk) return status;
@@ -221,14 +245,20 @@ Status Session::train(const void* const* rows, size_t count, float* loss) {
   if (count == 0 || count > program_.batch || (step.whole && count != program_.batch)) return Status::kRows;
   Status status = check(rows, count);
   float sum = 0.0f;
+  if (program_.features.model != nullptr) {
+    for (size_t r = 0; r < count && status == Status::kOk; ++r) {
+      status = features(rows + r * program_.values, features_ + r * program_.feature_bytes);
+    }
+  }
   if (program_.apply.model == nullptr) {
-    if (status == Status::kOk) status = add_up({rows, program_.values, count, 1.0f}, &sum);
+    if (status == Status::kOk) status = add_up({rows, program_.values, count, 1.0f, features_}, &sum);
   } else {
     pending_ = 0;
     std::memset(gradients_, 0, program_.gradient_bytes);
     for (size_t at = 0; at < count && status == Status::kOk; at += step.rows) {
       const size_t part = count - at < step.rows ? count - at : step.rows;
-      status = add_up({rows + at * program_.values, program_.values, part, 1.0f / count}, &sum);
+      const uint8_t* known = features_ + at * program_.feature_bytes;
+      status = add_up({rows + at * program_.values, program_.values, part, 1.0f / count, known}, &sum);
     }
     if (status == Status::kOk) status = update();
   }
@@ -236,16 +266,20 @@ Status Session::train(const void* const* rows, size_t count, float* loss) {
   return status;
 }
 
-Status Session::add(const void* const* row, float* loss) {
-  if (program_.apply.model == nullptr) return train(row, 1, loss);
+Status Session::add(const void* const* row, float* loss, const void* known) {
+  const bool sums = program_.apply.model != nullptr;
+  if (!sums && program_.step.whole && program_.batch != 1) return Status::kRows;
   Status status = check(row, 1);
+  if (status == Status::kOk && known != nullptr) std::memcpy(features_, known, program_.feature_bytes);
+  if (status == Status::kOk && known == nullptr && program_.features.model != nullptr) status = features(row, features_);
   if (status != Status::kOk) return status;
-  if (pending_ == 0) std::memset(gradients_, 0, program_.gradient_bytes);
+  if (sums && pending_ == 0) std::memset(gradients_, 0, program_.gradient_bytes);
+  const float weight = sums ? 1.0f / program_.batch : 1.0f;
   float share = 0.0f;
-  status = add_up({row, program_.values, 1, 1.0f / program_.batch}, &share);
+  status = add_up({row, program_.values, 1, weight, features_}, &share);
   if (status != Status::kOk) return status;
-  if (loss != nullptr) *loss = share * program_.batch;
-  return ++pending_ == program_.batch ? update() : Status::kOk;
+  if (loss != nullptr) *loss = share / weight;
+  return sums && ++pending_ == program_.batch ? update() : Status::kOk;
 }
 
 Status Session::evaluate(const void* const* rows, size_t count, float* figures) {

@@ -43,11 +43,11 @@ struct Storage {
 };
 
 // What an input of a signature is filled with, or what an output is.
-enum class Role : uint8_t { kValue, kWeight, kRate, kState, kGradient, kResult };
+enum class Role : uint8_t { kValue, kWeight, kRate, kState, kGradient, kResult, kFeature };
 
 struct Binding {
   Role role;
-  uint8_t index;   // of the value, state tensor, gradient or result
+  uint8_t index;   // of the value, state tensor, gradient, result or feature
   uint32_t bytes;  // of the whole tensor
 };
 
@@ -88,7 +88,8 @@ struct Target {
 
 struct Program {
   const tflite::MicroOpResolver& (*operators)();
-  Signature step, apply, evaluate, infer;  // `apply` where a step is several calls of `step` and one of it
+  // `apply` where a step is several calls of `step` and one of it; `features` where `step` takes what that gives.
+  Signature step, apply, evaluate, infer, features;
   uint16_t batch;
   uint8_t values;      // of a row: inputs of the model, then targets
   uint8_t figures;     // of `evaluate`: the loss, and what is counted
@@ -98,13 +99,15 @@ struct Program {
   const uint32_t* gradients;  // where each begins
   const Target* targets;
   uint32_t state_bytes, gradient_bytes;
+  uint32_t feature_bytes;           // of one row
+  const uint32_t* feature_offsets;  // where each begins there
   const char* const* header;  // of a state file: pieces, between which the generation and the digests of tensors stand
   uint32_t header_bytes;      // of all pieces
 };
 
 class Session {
  public:
-  Session(const Program& program, uint8_t* state, uint8_t* gradients);
+  Session(const Program& program, uint8_t* state, uint8_t* gradients, uint8_t* features);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -130,9 +133,11 @@ class Session {
   size_t arena_used() const { return arena_used_; }
 
  protected:
-  // `rows`: pointers to the values of each row, one row behind the other.
+  // `rows`: pointers to the values of each row, one row behind the other. `features`: of the row, where they are known; what
+  // the model takes of it is not read then.
   Status train(const void* const* rows, size_t count, float* loss);
-  Status add(const void* const* row, float* loss);
+  Status add(const void* const* row, float* loss, const void* features = nullptr);
+  Status features(const void* const* row, void* to);
   Status evaluate(const void* const* rows, size_t count, float* figures);
   Status infer(const void* const* rows, size_t values, size_t count, void* const* results);
 
@@ -141,6 +146,7 @@ class Session {
     const void* const* rows;
     size_t values, count;  // pointers of a row; rows
     float weight;          // of each row
+    const uint8_t* features = nullptr;
   };
   Status select(const Signature& signature);
   Status invoke(const Signature& signature, const Call& call);
@@ -154,7 +160,7 @@ class Session {
   void release();
 
   const Program& program_;
-  uint8_t *state_, *gradients_, *arena_ = nullptr;
+  uint8_t *state_, *gradients_, *features_, *arena_ = nullptr;
   size_t arena_size_ = 0, arena_used_ = 0;
   uint16_t pending_ = 0;  // rows whose gradients wait for an update
   uint64_t generation_ = 0;

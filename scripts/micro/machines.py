@@ -8,13 +8,13 @@ after. It takes the extra `micro`. The rate is chosen on four machines of which 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 
 import pocketune
 from examples.micro_anomaly import FAULTS, HOUR, detection, errors, machine, pretrained, program, rows
+from scripts.arguments import parser
 from scripts.micro.wheel import trained
 
 RATES = (0.003, 0.01, 0.03, 0.1)
@@ -60,4 +60,6 @@ def main(machines: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    options = parser(__doc__)
+    options.add_argument("machines", type=int, nargs="?", default=10, help="how many are judged (10)")
+    main(options.parse_args().machines)

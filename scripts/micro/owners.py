@@ -9,7 +9,6 @@ and when it has learned. Rate, epochs and how much of the bank may wake are chos
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ import numpy as np
 import pocketune
 from examples.micro_speech import Rows, people, rows
 from examples.micro_wake_word import JUDGED, WORD, of_an_owner, pretrained, program, scores
+from scripts.arguments import parser
 from scripts.micro.wheel import trained
 
 #: How many of a bank of other words wake the device as it is sold, and the choices for one that has learned.
@@ -123,4 +123,6 @@ def main(pretrainings: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    options = parser(__doc__)
+    options.add_argument("pretrainings", type=int, nargs="?", default=1, help="how many nets are pretrained (1)")
+    main(options.parse_args().pretrainings)

@@ -9,7 +9,6 @@ accuracy is measured, which changes neither memory nor instructions.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.tools.micro.export import export_c
+from scripts.arguments import parser
 from scripts.micro.boards import BOARDS
 from scripts.micro.building import firmware, flash
 from scripts.micro.device import Device, command
@@ -99,9 +99,16 @@ def anomaly(sources: Path, board: str = "cortex-m4", rows: int = 60) -> Rehearse
     return rehearsed(*programs, list(zip(taught, taught, strict=True)), 0.03, sources, board)
 
 
+#: Names the folder of checkouts.
+SOURCES = "MICRO_SOURCES"
 #: What gives an example's figures for a folder of checkouts.
 Example = Callable[[Path], Rehearsed]
 EXAMPLES: dict[str, Example] = {"wake-word": wake_word, "anomaly": anomaly}
 
 if __name__ == "__main__":
-    print(EXAMPLES[sys.argv[1]](Path(os.environ["MICRO_SOURCES"])))
+    options = parser(__doc__)
+    options.add_argument("example", choices=EXAMPLES)
+    example = options.parse_args().example
+    if SOURCES not in os.environ:
+        options.error(f"{SOURCES} names no folder with checkouts of TensorFlow Lite Micro and what it includes")
+    print(EXAMPLES[example](Path(os.environ[SOURCES])))

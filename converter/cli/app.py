@@ -15,7 +15,7 @@ from typer.models import CommandInfo
 
 from converter.cli import completion
 from converter.cli.as_json import print_json
-from converter.cli.boards import board_for, show_fits, with_fits
+from converter.cli.boards import Board, board_for, fit_of, show_fits, with_fits
 from converter.cli.build_summary import summarize
 from converter.cli.commands.certifying import certify, demand, engines
 from converter.cli.commands.estimating import estimate
@@ -151,15 +151,11 @@ def build(
     if watch.dumps is not None:
         print("\n".join(f"# {name}\n{text}" for name, text in watch.dumped.items()))
     if as_json:
-        said = _json_of(program, path, forms, certificate)
+        said = _json_of(program, path, forms, certificate, on)
         passes = {"passes": watch.seconds} if time_passes else {}
-        fits = {} if on is None else with_fits([program.costs], on)[0]
-        fits = {name: fits[name] for name in ("board", "fits") if name in fits}
-        print_json({**passes, **said, **fits, "checked": not no_check, "seconds": narrator.seconds})
+        print_json({**passes, **said, "checked": not no_check, "seconds": narrator.seconds})
         return
-    _show_build(program, path, forms, wide)
-    if on is not None:
-        show_fits([{"scheme": path.name, **program.costs}], on)
+    _show_build(program, path, forms, wide, on)
     if time_passes:
         Results(wide).passes(watch.seconds)
     if certificate is not None:
@@ -176,13 +172,16 @@ def _certified(path: Path, engine: str, narrator: Narrator) -> Certificate:
     return certificate
 
 
-def _json_of(program: Program, path: Path, forms: bool, certificate: Certificate | None) -> dict[str, Any]:
+def _json_of(
+    program: Program, path: Path, forms: bool, certificate: Certificate | None, on: Board | None
+) -> dict[str, Any]:
     """Return what JSON says of a program that was written."""
     return {
         "file": str(path),
         "manifest": program.manifest.to_json(),
         **({"certificate": asdict(certificate)} if certificate else {}),
         "costs": dict(program.costs),
+        **({} if on is None else fit_of(program.costs, on)),
         "notes": [asdict(note) for note in program.notes],
         "tried": [asdict(choice) for choice in program.tried],
         "quantization": None if program.quantization is None else asdict(program.quantization),
@@ -190,8 +189,13 @@ def _json_of(program: Program, path: Path, forms: bool, certificate: Certificate
     }
 
 
-def _show_build(program: Program, path: Path, forms: bool, wide: bool) -> None:
-    results = Results(wide)
+def _show_build(program: Program, path: Path, forms: bool, wide: bool, on: Board | None) -> None:
+    _show_program(program, path, forms, Results(wide), wide)
+    if on is not None:
+        show_fits([{"scheme": path.name, **program.costs}], on)
+
+
+def _show_program(program: Program, path: Path, forms: bool, results: Results, wide: bool) -> None:
     if not wide:
         if forms:
             results.report(program.report)

@@ -32,10 +32,12 @@ def board_for(name: str, flags: MutableMapping[str, Any], recipe: Path | None = 
 
 def with_fits(rows: Sequence[Mapping[str, Any]], on: Board) -> list[dict[str, Any]]:
     """Return rows of costs with `board`, what it is, and whether the RAM of each `fits`."""
-    return [
-        {**row, "board": asdict(on), **({} if "error" in row else {"fits": on.fits(row["resident_bytes"])})}
-        for row in rows
-    ]
+    return [{**row, **({"board": asdict(on)} if "error" in row else fit_of(row, on))} for row in rows]
+
+
+def fit_of(costs: Mapping[str, Any], on: Board) -> dict[str, Any]:
+    """Return `board`, what it is, and whether the RAM of costs `fits`."""
+    return {"board": asdict(on), "fits": on.fits(costs["resident_bytes"])}
 
 
 def show_fits(rows: Sequence[Mapping[str, Any]], on: Board) -> None:

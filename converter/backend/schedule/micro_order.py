@@ -72,7 +72,8 @@ def _regions(ordered: Graph) -> list[Region]:
     """Return what could be computed in parts with the largest values that are there when most is."""
     found: dict[frozenset[Node], Region] = {}
     total, there = most_at_once(ordered)
-    made = [value for value in there if value in ordered.producers()]
+    makers = ordered.producers()
+    made = [value for value in there if value in makers]
     for value in made[:_TRIED]:
         for axis, size in enumerate(value.shape):
             region = region_of(ordered, value, axis) if size > 1 else None

@@ -21,6 +21,7 @@ from tests.left_out import (  # noqa: F401
     pytest_terminal_summary,
     pytest_testnodedown,
 )
+from tests.tiers import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_protocol  # noqa: F401
 
 # Keras takes its backend when it is first imported; other backends are tested in processes of their own.
 os.environ.setdefault("KERAS_BACKEND", "jax")

@@ -68,6 +68,7 @@ def test_importing_it_imports_nothing() -> None:
     assert subprocess.check_output(command, text=True, cwd=ROOT).startswith("pocketune ")
 
 
+@pytest.mark.quick
 def test_in_the_wheel_no_module_means_one_outside_of_the_package() -> None:
     paths = [path for part in (*PARTS, "pocketune") for path in sorted((ROOT / part).rglob("*.py"))]
     assert len(paths) > 300

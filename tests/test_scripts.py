@@ -72,6 +72,7 @@ def _head(path: Path) -> list[str]:
     return [line.removeprefix("#").removeprefix(" ") for line in lines[:end]]
 
 
+@pytest.mark.quick
 def test_the_scripts_in_python_say_what_they_take(tmp_path: Path) -> None:
     found = [path for path in entries() if _has(NEEDS.get(path.name))]
     assert len(found) > 30

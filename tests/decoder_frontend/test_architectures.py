@@ -76,6 +76,7 @@ def test_steps_of_lora_are_those_of_peft(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(losses, RECORD[f"{name}_losses"], rtol=2e-5)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", some("gemma2"))
 def test_what_is_written_is_what_the_whole_row_gives(name: str, tmp_path: Path) -> None:
     """Windows, caps, layers that do not rotate and factors of long rows hold with keys and values that are kept."""

@@ -55,6 +55,7 @@ def test_weights_are_what_the_file_says(kind: Kind, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name].rows(3, 7), whole[3:7])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "bits"), [(Kind.Q4_0, "int4"), (Kind.Q8_0, "int8")])
 def test_integers_of_a_file_are_not_rounded_again(kind: Kind, bits: str, tmp_path: Path) -> None:
     """Llama's have rows in another order than the file; the numbers are those that the library `gguf` makes of it."""

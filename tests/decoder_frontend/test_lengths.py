@@ -62,6 +62,7 @@ def called(session: Any, work: Callable[[], Any]) -> tuple[set[str], Any]:
     return names, given
 
 
+@pytest.mark.quick
 def test_steps_are_those_of_padded_rows(net: Path, program: pocketune.Program) -> None:
     assert program.manifest.lengths == (SHORT, LONG)
     one = build(net, LONG)

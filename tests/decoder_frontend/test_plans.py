@@ -15,6 +15,7 @@ from tests.decoder_frontend import written
 ASKED: dict[str, Any] = {"length": 16, "batch": 1, "blocks": "on", "optimizer": "adam", "signatures": ("train",)}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "frozen"),
     [

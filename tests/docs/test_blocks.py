@@ -30,6 +30,7 @@ def _case(path: Path) -> object:
     return pytest.param(path, id=name, marks=() if name in QUICK else pytest.mark.slow)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("path", [_case(path) for path in pages() if list(parse(path).examples())])
 def test_the_blocks_of_a_page_run(path: Path, tmp_path: Path, installed: Installed) -> None:
     command = ["-m", "tests.docs.blocks", str(path)]

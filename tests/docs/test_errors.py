@@ -17,6 +17,7 @@ from tests.tree import ROOT
 PAGES_THERE = {path.stem for path in (ROOT / "docs/errors").glob("*.md")}
 
 
+@pytest.mark.quick
 def test_each_kind_of_refusal_has_a_page_and_each_page_a_kind() -> None:
     found = refusals()
     assert len(found) > 300, "the scan misses what the code raises"
@@ -67,6 +68,7 @@ def test_errors_of_other_code_have_the_page_of_their_class_or_none() -> None:
     assert explain(error) == ("x", 3)
 
 
+@pytest.mark.quick
 def test_messages_are_listed_on_their_page() -> None:
     found = refusals()
     assert ".tflite file ends at 2 GiB" in listed("file-size", found)

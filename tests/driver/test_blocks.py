@@ -52,6 +52,7 @@ def compared(model: Any, data: Batch, steps: int, **options: Any) -> tuple[conve
     return plain, again
 
 
+@pytest.mark.quick
 def test_a_decoder_with_adapters_trains_alike(tmp_path: Path) -> None:
     programs = compared(decoder(), tokens, 20, **LORA)
     assert flops(programs[1]) > flops(programs[0])

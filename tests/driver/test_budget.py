@@ -30,6 +30,7 @@ def built(budget: Any, **options: Any) -> converter.Program:
     return converter.build(case.model(), memory_budget=budget, **given)
 
 
+@pytest.mark.quick
 def test_the_largest_micro_batch_that_fits_is_chosen() -> None:
     needs = {rows: built(None, micro_batch=rows).costs["resident_bytes"] for rows in (1, 2, 4, 8, 16)}
     assert sorted(needs.values()) == [needs[rows] for rows in sorted(needs)]

@@ -58,6 +58,7 @@ def identity(of: Any, **options: Any) -> Identity:
     return found
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("steps", [3, 60])
 def test_it_knows_no_batch_target_or_state(steps: int) -> None:
     found = identity(model(recurrent(steps)))

@@ -23,6 +23,7 @@ QUICK = ("flattened",)
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NETS]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ALL)
 def test_steps_equal_jax(name: str, tmp_path: Path) -> None:
     model = written(NETS[name], last=False)

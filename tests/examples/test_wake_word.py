@@ -14,6 +14,7 @@ from examples import packages, wake_word
 FETCHED = [packages.FOLDER / name for name in ("pyopen-wakeword==1.1.0", "espeakng-loader==0.2.4")]
 
 
+@pytest.mark.quick
 @pytest.mark.skipif(not all(map(Path.is_dir, FETCHED)), reason="scripts/pretrained has not been run")
 def test_a_wake_word_is_learned_from_a_dozen_takes() -> None:
     x, y = wake_word.synthetic(takes=12, seed=0)

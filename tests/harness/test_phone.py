@@ -27,6 +27,7 @@ from tests.harness.conftest import APP, ROUNDS, STEPS, MakeFake, phone_of, run, 
 from tests.harness.fake import FakeDevice
 
 
+@pytest.mark.quick
 def test_bench(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
     error, file = run(phone_of(adb, fake), bench, tmp_path)
     assert error is None, error
@@ -63,6 +64,7 @@ def test_rounds_are_added_to_a_run_and_nothing_else(adb: Adb, fake: FakeDevice, 
         run(phone_of(adb, fake), other, tmp_path / "out", resume=True)
 
 
+@pytest.mark.quick
 def test_phone_and_this_machine_agree(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
     _, there = run(phone_of(adb, fake), bench, tmp_path / "there")
     error, here = run(local(), bench, tmp_path / "here", allowed=("BUSY", "SPACE", "MEMORY"))

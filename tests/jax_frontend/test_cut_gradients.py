@@ -162,6 +162,7 @@ def together(pairs: list[tuple[str, Function, Function]], many: int = 12) -> lis
     return [said for k in range(0, len(pairs), many) for said in wrong(pairs[k : k + many])]
 
 
+@pytest.mark.quick
 def test_some_are_as_in_jax() -> None:
     """One of each kind; the rest is left to the slow run."""
     chosen = {

@@ -124,6 +124,7 @@ def masked_net(kind: str) -> Any:
     return model
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "state"),
     [("rows", "split"), ("values", "variables"), ("other axis", "stateless"), ("lstm", "split"), ("flat", "variables")],

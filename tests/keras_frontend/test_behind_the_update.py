@@ -146,6 +146,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("name", "state"), PAIRS)
 def test_averages_and_accumulated_gradients_are_those_of_keras(name: str, state: str) -> None:
     optimizer = OPTIMIZERS[name]

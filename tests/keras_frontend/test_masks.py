@@ -42,6 +42,7 @@ def two_outputs() -> Any:
     return model
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("rows", [BATCH, 2])
 def test_a_masked_classifier_trains_as_in_keras(rows: int) -> None:
     model = tagger()

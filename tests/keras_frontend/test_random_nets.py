@@ -21,6 +21,7 @@ def _quickly_compiled() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", FEW)
 def test_a_few(seed: int) -> None:

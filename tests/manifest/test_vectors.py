@@ -44,6 +44,7 @@ def test_the_vectors_are_those_of_the_changes() -> None:
     assert len(PROGRAMS) + len(GOOD) >= 15
 
 
+@pytest.mark.quick
 def test_programs_of_today_are_as_good(subtests: pytest.Subtests) -> None:
     """What the compiler writes now has the fields of the vectors."""
     for name, build in PROGRAMS.items():

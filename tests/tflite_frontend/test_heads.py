@@ -61,6 +61,7 @@ def params() -> Any:
     }
 
 
+@pytest.mark.quick
 def test_a_head_of_jax_trains_as_in_jax_on_the_files_features(file: Path, tmp_path: Path) -> None:
     model = tflite_frontend.Model(file, cut="net/mean", head=pocketune.Model(apply, params()))
     options = {"loss": "sparse_categorical_crossentropy", "optimizer": "sgd", "batch": ROWS, "check": False}

@@ -317,6 +317,7 @@ def capturing() -> tuple[bytes, dict[str, np.ndarray]]:
     return file_of(tensors, operators, bodies=bodies), w
 
 
+@pytest.mark.quick
 def test_weights_that_enter_a_branch_train(tmp_path: Path) -> None:
     data, weights = capturing()
     path = tmp_path / "net.tflite"

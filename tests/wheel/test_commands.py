@@ -68,6 +68,7 @@ _COMMANDS = {
 _LEFT = {"certify": "an engine"}
 
 
+@pytest.mark.quick
 def test_every_command_runs(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(_MINE)
     for name in ("converter", "jax_frontend", "examples"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.installed import Installed
 from tests.tree import ROOT
 
@@ -34,5 +36,6 @@ def test_top_level_packages_are_ours_alone(installed: Installed) -> None:
     assert pages >= PAGES
 
 
+@pytest.mark.quick
 def test_every_name_is_there_and_nothing_of_the_clone(installed: Installed, tmp_path: Path) -> None:
     assert Path(installed.run(installed.python, "-c", _ALONE, at=tmp_path).strip()).is_relative_to(installed.folder)

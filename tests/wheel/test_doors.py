@@ -116,6 +116,7 @@ assert pocketune.runtime.rows_of_texts([told.ids], 16, answers=[told.answers])[0
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("door", DOORS)
 def test_a_door_builds_and_trains(door: str, installed: Installed, tmp_path: Path) -> None:
     for library in {"PyTorch": ["torch"], "files": ["gguf", "safetensors", "tokenizers"]}.get(door, []):

@@ -87,6 +87,7 @@ def product(x: Any, w: Any) -> Any:
 product.defvjp(lambda x, w: (product(x, w), w), lambda w, dy: (dy @ w.T, None))
 
 
+@pytest.mark.quick
 def test_a_step_rounds_forward_and_is_exact_backward() -> None:
     model, params = net()
     program = converter.build(
@@ -122,6 +123,7 @@ def test_a_step_rounds_forward_and_is_exact_backward() -> None:
     assert abs(float(exact - expected)) > 2e-4  # else the test could not tell them apart
 
 
+@pytest.mark.quick
 def test_all_signatures_of_a_decoder_round_alike_and_the_file_says_so() -> None:
     decoder = llama.build(layers=2, width=64, heads=4, key_heads=2, length=8, vocabulary=131)
     options: dict[str, Any] = {"update": "lora-4", "batch": 2, "check": False, "frozen": "int4-dynamic"}

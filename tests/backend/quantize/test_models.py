@@ -315,6 +315,7 @@ def test_digits_are_learned_as_well_as_in_float32(digits: Any, scheme: str) -> N
     assert accuracy["int8"] > accuracy["float32"] - 0.01, accuracy
 
 
+@pytest.mark.quick
 def test_text_is_learned_as_well_as_in_float32() -> None:
     """An encoder whose upper half trains: dynamic range below it, and in the way of its gradient."""
     text = encoder.build(layers=2, width=128, vocabulary=50)

@@ -278,6 +278,7 @@ def test_samples_say_what_it_costs() -> None:
     assert converter.build(DECODER, **options).quantization.output_error is None
 
 
+@pytest.mark.quick
 def test_exported_and_saved(tmp_path: Path) -> None:
     """The plain model has the integers, and adapters beside them; a state is of a program with the same ones."""
     options = {"update": "lora-4", "batch": BATCH, "check": False, "signatures": ("train", "infer", "infer_1")}

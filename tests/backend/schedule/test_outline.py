@@ -29,6 +29,7 @@ def with_tables(monkeypatch: pytest.MonkeyPatch, of_one: int) -> None:
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "options",
     [

@@ -69,6 +69,7 @@ def test_a_right_engine_is_certified(optimizer: str) -> None:
     assert not replace(certificate, ok=False).holds("a fake", "1")
 
 
+@pytest.mark.quick
 def test_the_calls_of_micro_batches_are_compared() -> None:
     data = built("adam", micro_batch=2, signatures=("train",))
     assert examined(data).ok
@@ -243,6 +244,7 @@ def test_variables_run_on_no_delegate() -> None:
     assert "stateless" in certificate.failures[0].advice
 
 
+@pytest.mark.quick
 def test_a_certificate_travels_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.tflite"
     path.write_bytes(built())

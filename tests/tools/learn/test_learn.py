@@ -110,6 +110,7 @@ def test_what_is_wrong_is_said_before_anything_is_built(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".learning")]
 
 
+@pytest.mark.quick
 def test_the_command_says_what_was_learned(run: Run, tmp_path: Path) -> None:  # noqa: F811 (the fixture)
     prepare(tmp_path)
     (tmp_path / "mine.jsonl").write_text("\n".join([json.dumps(LINES[0]), json.dumps({"text": "fgh"})]))

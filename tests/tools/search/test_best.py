@@ -93,6 +93,7 @@ def test_some_of_the_time_is_kept_to_judge_what_was_found(monkeypatch: pytest.Mo
     assert now <= 31
 
 
+@pytest.mark.quick
 def test_what_runs_when_it_is_over_is_left_and_others_begin_anew() -> None:
     """Workers that were idle, and end by themselves, hold up nothing."""
     workers = Processes(Slow(), 2)

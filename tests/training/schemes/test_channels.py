@@ -179,6 +179,7 @@ class ByJax:
         return losses, {k: np.asarray(w) for k, w in weights.items()}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("name", "state"), [(n, "stateless" if n == "mixer" else "variables") for n in CASES])
 def test_ten_steps_train_the_chosen_rows_alone(name: str, state: str, tmp_path: Path) -> None:
     built, oracle = program(name, state), ByJax(name)

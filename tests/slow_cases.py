@@ -1,0 +1,33 @@
+"""Writes tests/slow_cases.txt, the cases that only the whole run takes, from what a run of the tests has measured.
+
+scripts/test --slow --costs costs       # hours; or what has changed: pytest -m "slow or not slow" --costs costs tests/runtime
+.venv/bin/python -m tests.slow_cases costs
+
+Cases of tests that the run did not take are kept as they are in the list.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scripts.arguments import parser
+from tests.tiers import LIST, read_costs, slow_cases, test_of
+
+
+def main() -> None:
+    """Writes the list and says what the quick run takes of what was measured."""
+    arguments = parser(__doc__)
+    arguments.add_argument("costs", type=Path, help="the folder of pytest's --costs")
+    costs = read_costs(arguments.parse_args().costs)
+    slow = slow_cases(costs)
+    measured = {test_of(cost.case) for cost in costs}
+    kept = [case for case in LIST.read_text(encoding="utf-8").splitlines() if test_of(case) not in measured]
+    LIST.write_text("".join(f"{case}\n" for case in sorted([*kept, *slow])), encoding="utf-8")
+    quick = sum(cost.seconds for cost in costs if cost.case not in set(slow))
+    print(
+        f"{len(costs) - len(slow)} of {len(costs)} cases are quick: {quick:.0f} of {sum(c.seconds for c in costs):.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 """Writes tests/slow_cases.txt, the cases that only the whole run takes, from what a run of the tests has measured.
 
-scripts/test --slow --costs costs       # hours; or what has changed: pytest -m "slow or not slow" --costs costs tests/runtime
+scripts/test --slow --costs costs                               # hours; or what has changed:
+.venv/bin/python -m pytest -m "slow or not slow" --costs costs tests/runtime
 .venv/bin/python -m tests.slow_cases costs
 
 Cases of tests that the run did not take are kept as they are in the list.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scripts.arguments import parser
-from tests.tiers import LIST, read_costs, slow_cases, test_of
+from tests.tiers import LIST, name_of, read_costs, slow_cases
 
 
 def main() -> None:
@@ -20,13 +21,12 @@ def main() -> None:
     arguments.add_argument("costs", type=Path, help="the folder of pytest's --costs")
     costs = read_costs(arguments.parse_args().costs)
     slow = slow_cases(costs)
-    measured = {test_of(cost.case) for cost in costs}
-    kept = [case for case in LIST.read_text(encoding="utf-8").splitlines() if test_of(case) not in measured]
+    measured = {name_of(cost.case) for cost in costs}
+    kept = [case for case in LIST.read_text(encoding="utf-8").splitlines() if name_of(case) not in measured]
     LIST.write_text("".join(f"{case}\n" for case in sorted([*kept, *slow])), encoding="utf-8")
-    quick = sum(cost.seconds for cost in costs if cost.case not in set(slow))
-    print(
-        f"{len(costs) - len(slow)} of {len(costs)} cases are quick: {quick:.0f} of {sum(c.seconds for c in costs):.0f} s"
-    )
+    quick, all_of_it = len(costs) - len(slow), sum(cost.seconds for cost in costs)
+    seconds = sum(cost.seconds for cost in costs if cost.case not in set(slow))
+    print(f"{quick} of {len(costs)} cases are quick: {seconds:.0f} of {all_of_it:.0f} s")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import LIST, Cost, slow_cases, test_of
+from tests.tiers import LIST, Cost, name_of, slow_cases
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,7 +29,7 @@ def test_no_listed_case_is_in_a_run_without_the_slow_ones(request: pytest.Fixtur
 
 def test_listed_tests_are_there() -> None:
     """Parameters are not looked at: a case that is renamed is quick until the list is written again."""
-    listed = {test_of(case) for case in LIST.read_text(encoding="utf-8").splitlines()}
+    listed = {name_of(case) for case in LIST.read_text(encoding="utf-8").splitlines()}
     assert [test for test in sorted(listed) if test.split("::")[-1] not in _tests(ROOT / test.split("::")[0])] == []
 
 

@@ -1,8 +1,9 @@
 """The quick run and the whole one: which cases only the whole one takes.
 
-Of each test the quick run takes the cheapest case, and others while all of them take less than `CASES` seconds of a CPU;
-none where the cheapest takes more than `FIRST` seconds, unless the test is marked `quick` because nothing else holds what it
-holds. The rest stands in `slow_cases.txt`, which `python -m tests.slow_cases` writes from what a run has measured.
+Of each test the quick run takes the cheapest case, and others while all of them take less than `CASES` seconds of a
+CPU; none where the cheapest takes more than `FIRST` seconds, unless the test is marked `quick` because nothing else
+holds what it holds. The rest stands in `slow_cases.txt`, which `python -m tests.slow_cases` writes from what a run has
+measured.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def slow_cases(costs: Iterable[Cost]) -> list[str]:
     """Return the ids of the cases that are too expensive for the quick run, in order."""
     tests: dict[str, list[Cost]] = defaultdict(list)
     for cost in costs:
-        tests[test_of(cost.case)].append(cost)
+        tests[name_of(cost.case)].append(cost)
     return sorted(cost.case for cases in tests.values() for cost in _expensive(cases))
 
 
-def test_of(case: str) -> str:
+def name_of(case: str) -> str:
     """Return the id of the test that a case belongs to: without its parameters."""
     return case.split("[", 1)[0]
 

@@ -19,9 +19,9 @@ WRITTEN = {
     "android_app/trainer/src/main/kotlin/org/pocketune/trainer/Manifest.kt": ("Manifest.kt.j2", kotlin),
     "android_app/trainer/src/main/kotlin/org/pocketune/trainer/ManifestFields.kt": ("ManifestFields.kt.j2", kotlin),
     "android_app/trainer/src/main/kotlin/org/pocketune/trainer/ManifestRecords.kt": ("ManifestRecords.kt.j2", kotlin),
-    "web/trainer/manifest-limits.ts": ("manifest-limits.ts.j2", typescript),
-    "web/trainer/manifest-records.ts": ("manifest-records.ts.j2", typescript),
-    "web/trainer/manifest-rules.ts": ("manifest-rules.ts.j2", typescript),
+    "web/trainer/manifest/manifest-limits.ts": ("manifest-limits.ts.j2", typescript),
+    "web/trainer/manifest/manifest-records.ts": ("manifest-records.ts.j2", typescript),
+    "web/trainer/manifest/manifest-rules.ts": ("manifest-rules.ts.j2", typescript),
 }
 
 

@@ -1,7 +1,7 @@
 import { type Bytes, sha256, toHex } from "../trainer/bytes.ts";
 import { DamagedProgramError } from "../trainer/errors.ts";
-import { type Manifest, ofRole, rowSize } from "../trainer/manifest.ts";
-import { labelled, type Sample } from "../trainer/samples.ts";
+import { type Manifest, ofRole, rowSize } from "../trainer/manifest/manifest.ts";
+import { labelled, type Sample } from "../trainer/program/samples.ts";
 import { DESCRIPTION_FILE, type Description } from "./description.ts";
 
 /** Throws DamagedProgramError where these are not the bytes that were built. */

@@ -10,7 +10,7 @@ import {
   oneOf,
   record,
   string,
-} from "../trainer/strict-json.ts";
+} from "../trainer/manifest/strict-json.ts";
 import { preprocessing } from "./preprocessing.ts";
 
 export const DESCRIPTION_FILE = "digits.json";

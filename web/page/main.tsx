@@ -1,5 +1,5 @@
 import { type JSX, render } from "preact";
-import { integer, list, parse, record } from "../trainer/strict-json.ts";
+import { integer, list, parse, record } from "../trainer/manifest/strict-json.ts";
 import { App, type State } from "./app.ts";
 import { Notebook } from "./notebook.ts";
 import { remoteCoach } from "./remote-coach.ts";

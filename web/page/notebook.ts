@@ -1,6 +1,6 @@
 import { utf8 } from "../trainer/bytes.ts";
-import { BrowserStore, type Store } from "../trainer/store.ts";
-import { decode, FormatError } from "../trainer/strict-json.ts";
+import { decode, FormatError } from "../trainer/manifest/strict-json.ts";
+import { BrowserStore, type Store } from "../trainer/state/store.ts";
 import { type Description, readDescription } from "./description.ts";
 import { EMPTY, type Notes, notes } from "./notes.ts";
 import { failureOf } from "./problems.ts";

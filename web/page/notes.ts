@@ -9,7 +9,7 @@ import {
   oneOf,
   record,
   string,
-} from "../trainer/strict-json.ts";
+} from "../trainer/manifest/strict-json.ts";
 import { type Stroke, strokes } from "./strokes.ts";
 
 /** A character that the user wrote. `heldOut`: kept aside to judge by, never trained on. */

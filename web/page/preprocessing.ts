@@ -1,4 +1,4 @@
-import { type Decoded, integer, number, oneOf, record } from "../trainer/strict-json.ts";
+import { type Decoded, integer, number, oneOf, record } from "../trainer/manifest/strict-json.ts";
 import type { Stroke } from "./strokes.ts";
 
 /**

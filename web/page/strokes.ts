@@ -1,4 +1,4 @@
-import { type Decoder, integer, list, number } from "../trainer/strict-json.ts";
+import { type Decoder, integer, list, number } from "../trainer/manifest/strict-json.ts";
 
 /** A place that the pen passed: to the right and downwards in any unit, and milliseconds since the drawing began. */
 export type Point = readonly [x: number, y: number, millis: number];

@@ -1,5 +1,5 @@
 import type { Bytes } from "../trainer/bytes.ts";
-import { ofRole } from "../trainer/manifest.ts";
+import { ofRole } from "../trainer/manifest/manifest.ts";
 import {
   BrowserStore,
   DamagedProgramError,

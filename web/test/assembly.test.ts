@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync } from "node:zlib";
-import { piecesOf } from "../trainer/assembly.ts";
+import { piecesOf } from "../trainer/program/assembly.ts";
 import { DamagedProgramError } from "../trainer.ts";
 
 /** What a plain model is made of is bounded by what is stored; litert.test.ts has what is made. */

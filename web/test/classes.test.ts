@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Bytes } from "../trainer/bytes.ts";
-import { checkKnown, classesOf } from "../trainer/classes.ts";
 import { InputError } from "../trainer/errors.ts";
-import { readManifest } from "../trainer/manifest-checks.ts";
-import { labelled } from "../trainer/samples.ts";
+import { readManifest } from "../trainer/manifest/manifest-checks.ts";
+import { labelled } from "../trainer/program/samples.ts";
+import { checkKnown, classesOf } from "../trainer/state/classes.ts";
 
 const manifest = readManifest(new Uint8Array(readFileSync("../tests/manifest/good/later-classes.json")));
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Curriculum, classOf } from "../trainer/batches.ts";
-import { type Plan, whole } from "../trainer/plan.ts";
-import { Random } from "../trainer/random.ts";
+import { Curriculum, classOf } from "../trainer/session/batches.ts";
+import { type Plan, whole } from "../trainer/session/plan.ts";
+import { Random } from "../trainer/session/random.ts";
 import { cosine, labelled, type Sample, warmUp } from "../trainer.ts";
 import { samples } from "./fixture.ts";
 

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { type Bytes, bytesOf } from "../trainer/bytes.ts";
-import { byteSize, type Manifest, ofRole, product } from "../trainer/manifest.ts";
-import type { TensorSpec } from "../trainer/manifest-records.ts";
-import { ModelMetadata } from "../trainer/model-metadata.ts";
-import type { StoredTensor } from "../trainer/state-file.ts";
+import { byteSize, type Manifest, ofRole, product } from "../trainer/manifest/manifest.ts";
+import type { TensorSpec } from "../trainer/manifest/manifest-records.ts";
+import { ModelMetadata } from "../trainer/program/model-metadata.ts";
+import type { StoredTensor } from "../trainer/program/state-spec.ts";
 import {
   labelled,
   MemoryStore,

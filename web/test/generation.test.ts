@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TokenChoice } from "../trainer/generation.ts";
+import { TokenChoice } from "../trainer/session/generation.ts";
 import {
   BusyError,
   ClosedError,

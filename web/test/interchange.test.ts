@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { taken } from "../trainer/generations.ts";
-import { compare, specOf } from "../trainer/interchange.ts";
-import { unpack } from "../trainer/state-file.ts";
+import { taken } from "../trainer/state/generations.ts";
+import { compare, specOf } from "../trainer/state/interchange.ts";
+import { unpack } from "../trainer/state/state-file.ts";
 import { ForeignStateError, MemoryStore, StateError, Trainer } from "../trainer.ts";
 import { bytes, program, scripted } from "./fixture.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Batch } from "../trainer/batches.ts";
-import { ofFewestTokens } from "../trainer/lengths.ts";
+import { Batch } from "../trainer/session/batches.ts";
+import { ofFewestTokens } from "../trainer/session/lengths.ts";
 import { DamagedStateError, InputError, labelled, MemoryStore, RuntimeFailedError, Trainer } from "../trainer.ts";
 import { bytes, collected, floats, program, samplesOf, textsOf } from "./fixture.ts";
 import { inNode } from "./litert.ts";
@@ -23,7 +23,7 @@ function distance(a: ArrayLike<number>, b: ArrayLike<number>): number {
 async function numbers(trainer: Trainer): Promise<Float32Array> {
   const file = await trainer.export();
   await trainer.restore(file);
-  const { unpack } = await import("../trainer/state-file.ts");
+  const { unpack } = await import("../trainer/state/state-file.ts");
   const { tensors } = await unpack(file);
   const all = tensors.map(({ bytes, dtype }) => {
     const { buffer } = bytes.slice();

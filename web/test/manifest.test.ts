@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { readManifest } from "../trainer/manifest-checks.ts";
+import { readManifest } from "../trainer/manifest/manifest-checks.ts";
 import { ProgramError } from "../trainer.ts";
 
 /** Manifests, and by the name of a bad one a part of what its refusal says; the readers of all languages are held to them. */

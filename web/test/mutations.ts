@@ -1,5 +1,5 @@
 import type { Bytes } from "../trainer/bytes.ts";
-import type { Random } from "../trainer/random.ts";
+import type { Random } from "../trainer/session/random.ts";
 
 const ODD = [0, 1, 0x7f, 0x80, 0xff];
 const TOKENS = [

@@ -4,10 +4,10 @@ import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { type Bytes, utf8 } from "../trainer/bytes.ts";
-import { TwoGenerations, taken } from "../trainer/generations.ts";
-import { compare, specOf } from "../trainer/interchange.ts";
-import { Random } from "../trainer/random.ts";
-import { pack, unpack } from "../trainer/state-file.ts";
+import { Random } from "../trainer/session/random.ts";
+import { TwoGenerations, taken } from "../trainer/state/generations.ts";
+import { compare, specOf } from "../trainer/state/interchange.ts";
+import { pack, unpack } from "../trainer/state/state-file.ts";
 import {
   DamagedStateError,
   DivergedError,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { unpack } from "../trainer/state-file.ts";
+import { unpack } from "../trainer/state/state-file.ts";
 import { MemoryStore, type Plan, type Sample, type TrainEvent, Trainer } from "../trainer.ts";
 import { bytes, collected, floats, picturesOf, program, samplesOf, textsOf } from "./fixture.ts";
 import { inNode } from "./litert.ts";

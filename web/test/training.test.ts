@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { TargetLabels } from "../trainer/manifest-records.ts";
-import { isLabel, problemOf } from "../trainer/numbers.ts";
+import type { TargetLabels } from "../trainer/manifest/manifest-records.ts";
+import { isLabel, problemOf } from "../trainer/session/numbers.ts";
 import {
   BusyError,
   ClosedError,

@@ -1,23 +1,23 @@
-import { byInference, Curriculum, inBatches } from "./batches.ts";
 import { type Bytes, joined } from "./bytes.ts";
-import { chosenOf, hasTrained, withChannels } from "./channels.ts";
-import { checkKnown, classesOf } from "./classes.ts";
-import { Engine } from "./engine.ts";
+import type { RuntimeFactory, RuntimeReport, TrainingRuntime } from "./engines/runtime.ts";
 import { BusyError, ClosedError, DamagedStateError, DivergedError, InputError, NoStateError } from "./errors.ts";
-import type { TrainEvent } from "./events.ts";
-import { Gate, type Guard } from "./gate.ts";
-import { checkedMost, type GenerateOptions, KeptText, TokenChoice } from "./generation.ts";
-import { Checkpoints, TwoGenerations, taken } from "./generations.ts";
-import { Inputs } from "./inputs.ts";
-import { type Adopt, specOf, UNPROVEN } from "./interchange.ts";
-import { LIMITS, type Limits, type Plan, whole } from "./plan.ts";
-import type { Program } from "./program.ts";
-import type { RuntimeFactory, RuntimeReport, TrainingRuntime } from "./runtime.ts";
-import type { Evaluation, Row, Sample } from "./samples.ts";
-import { isFiniteTensor, isStateOf, pack, type StoredTensor } from "./state-file.ts";
-import type { StateSpec } from "./state-spec.ts";
-import type { Store } from "./store.ts";
-import { Training } from "./training.ts";
+import type { Program } from "./program/program.ts";
+import type { Evaluation, Row, Sample } from "./program/samples.ts";
+import type { StateSpec, StoredTensor } from "./program/state-spec.ts";
+import { byInference, Curriculum, inBatches } from "./session/batches.ts";
+import { Engine } from "./session/engine.ts";
+import type { TrainEvent } from "./session/events.ts";
+import { Gate, type Guard } from "./session/gate.ts";
+import { checkedMost, type GenerateOptions, KeptText, TokenChoice } from "./session/generation.ts";
+import { Inputs } from "./session/inputs.ts";
+import { LIMITS, type Limits, type Plan, whole } from "./session/plan.ts";
+import { Training } from "./session/training.ts";
+import { chosenOf, hasTrained, withChannels } from "./state/channels.ts";
+import { checkKnown, classesOf } from "./state/classes.ts";
+import { Checkpoints, TwoGenerations, taken } from "./state/generations.ts";
+import { type Adopt, specOf, UNPROVEN } from "./state/interchange.ts";
+import { isFiniteTensor, isStateOf, pack } from "./state/state-file.ts";
+import type { Store } from "./state/store.ts";
 
 /** What was restored. */
 export interface Restored {

@@ -1,14 +1,14 @@
+import type { Bytes } from "../bytes.ts";
+import { DamagedProgramError } from "../errors.ts";
+import { byteSize, type Manifest, product } from "../manifest/manifest.ts";
+import { readManifest } from "../manifest/manifest-checks.ts";
+import { ELEMENT_BYTES, type StateTensor } from "../manifest/manifest-records.ts";
+import { places } from "../manifest/view.ts";
 import { piecesOf } from "./assembly.ts";
-import type { Bytes } from "./bytes.ts";
 import { verifyChecksum } from "./checksum.ts";
-import { DamagedProgramError } from "./errors.ts";
 import { damagedAssembly } from "./known.ts";
-import { byteSize, type Manifest, product } from "./manifest.ts";
-import { readManifest } from "./manifest-checks.ts";
-import { ELEMENT_BYTES, type StateTensor } from "./manifest-records.ts";
 import { ModelMetadata } from "./model-metadata.ts";
-import type { StoredTensor } from "./state-file.ts";
-import { places } from "./view.ts";
+import type { StoredTensor } from "./state-spec.ts";
 
 const MANIFEST = "pocketune.manifest";
 const INITIAL = "pocketune.initial/";

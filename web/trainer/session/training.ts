@@ -1,17 +1,18 @@
+import { bytesOf, sha256, toHex, utf8 } from "../bytes.ts";
+import { DivergedError, InputError, RuntimeFailedError, StorageError } from "../errors.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import type { RunningRate } from "../manifest/manifest-records.ts";
+import { refusal } from "../manifest/refusal.ts";
+import type { Program } from "../program/program.ts";
+import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "../program/samples.ts";
+import type { StoredTensor } from "../program/state-spec.ts";
+import type { Checkpoints, TwoGenerations } from "../state/generations.ts";
+import { isFiniteTensor, isStateOf } from "../state/state-file.ts";
 import { Curriculum, inBatches } from "./batches.ts";
-import { bytesOf, sha256, toHex, utf8 } from "./bytes.ts";
 import type { Engine } from "./engine.ts";
-import { DivergedError, InputError, RuntimeFailedError, StorageError } from "./errors.ts";
 import type { TrainEvent } from "./events.ts";
 import type { Gate } from "./gate.ts";
-import type { Checkpoints, TwoGenerations } from "./generations.ts";
-import type { Manifest } from "./manifest.ts";
-import type { RunningRate } from "./manifest-records.ts";
 import type { WholePlan } from "./plan.ts";
-import type { Program } from "./program.ts";
-import { refusal } from "./refusal.ts";
-import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "./samples.ts";
-import { isFiniteTensor, isStateOf, type StoredTensor } from "./state-file.ts";
 
 const MOST_STEPS = 10_000_000;
 const WEIGHTS_LOST = "the weights are not finite";

@@ -1,4 +1,4 @@
-import { TARGET } from "./manifest.ts";
+import { TARGET } from "../manifest/manifest.ts";
 
 /** The numbers of one row of a tensor in row-major order; bools are bytes of 0 or 1. Not copied: do not change them. */
 export type Values = Float32Array | Int32Array | Int16Array | Uint8Array | Int8Array;

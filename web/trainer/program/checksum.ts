@@ -1,5 +1,5 @@
-import { sha256, toHex, utf8 } from "./bytes.ts";
-import { DamagedProgramError } from "./errors.ts";
+import { sha256, toHex, utf8 } from "../bytes.ts";
+import { DamagedProgramError } from "../errors.ts";
 
 const MARK = utf8("pocketune-sha256:");
 const DIGITS = 64;

@@ -1,6 +1,6 @@
-import type { Dtype } from "./manifest-records.ts";
-import type { Program } from "./program.ts";
-import type { Values } from "./samples.ts";
+import type { Dtype } from "../manifest/manifest-records.ts";
+import type { Program } from "../program/program.ts";
+import type { Values } from "../program/samples.ts";
 
 /** What does the work. */
 export type Accelerator = "wasm" | "webgpu";

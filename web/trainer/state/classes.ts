@@ -1,7 +1,7 @@
-import { InputError } from "./errors.ts";
-import { type Manifest, TARGET } from "./manifest.ts";
-import type { Sample } from "./samples.ts";
-import type { StoredTensor } from "./state-file.ts";
+import { InputError } from "../errors.ts";
+import { type Manifest, TARGET } from "../manifest/manifest.ts";
+import type { Sample } from "../program/samples.ts";
+import type { StoredTensor } from "../program/state-spec.ts";
 
 const WORDS = 16;
 

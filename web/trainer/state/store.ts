@@ -1,5 +1,5 @@
-import type { Bytes } from "./bytes.ts";
-import { BusyError, messageOf, StorageError } from "./errors.ts";
+import type { Bytes } from "../bytes.ts";
+import { BusyError, messageOf, StorageError } from "../errors.ts";
 
 /**
  * Where files are kept. `write` happens whole or not at all, whatever ends it: a full storage, a killed tab, a power

@@ -1,15 +1,17 @@
+import type { TrainingRuntime } from "../engines/runtime.ts";
+import { DivergedError, RuntimeFailedError } from "../errors.ts";
+import { byLength } from "../manifest/lengths.ts";
+import { labelOf, type Manifest, ofRole, product, rowSize } from "../manifest/manifest.ts";
+import type { Signature, TensorSpec } from "../manifest/manifest-records.ts";
+import { FISHER } from "../manifest/manifest-rules.ts";
+import { refusal } from "../manifest/refusal.ts";
+import type { Program } from "../program/program.ts";
+import type { Evaluation, Row, Values } from "../program/samples.ts";
+import type { StoredTensor } from "../program/state-spec.ts";
+import { isFiniteTensor } from "../state/state-file.ts";
 import { type Batch, sum } from "./batches.ts";
-import { DivergedError, RuntimeFailedError } from "./errors.ts";
-import { byLength, ofFewestTokens, tokensIn } from "./lengths.ts";
-import { labelOf, type Manifest, ofRole, product, rowSize } from "./manifest.ts";
-import type { Signature, TensorSpec } from "./manifest-records.ts";
-import { FISHER } from "./manifest-rules.ts";
+import { ofFewestTokens, tokensIn } from "./lengths.ts";
 import { Arguments, freeAll, type Memory, type Tensors, Variables, zeros } from "./memory.ts";
-import type { Program } from "./program.ts";
-import { refusal } from "./refusal.ts";
-import type { TrainingRuntime } from "./runtime.ts";
-import type { Evaluation, Row, Values } from "./samples.ts";
-import { isFiniteTensor, type StoredTensor } from "./state-file.ts";
 
 /** Called between two calls of the runtime; what it throws ends the work. */
 export type Between = () => void;

@@ -1,4 +1,4 @@
-import type { Sample } from "./samples.ts";
+import type { Sample } from "../program/samples.ts";
 
 /** The learning rate of step `step` of `steps`, from 0. */
 export type LearningRate = (step: number, steps: number) => number;

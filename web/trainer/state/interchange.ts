@@ -1,10 +1,11 @@
-import type { Bytes } from "./bytes.ts";
-import { byteSize, product } from "./manifest.ts";
-import { ELEMENT_BYTES, type FrozenWeight, type StateTensor } from "./manifest-records.ts";
-import type { Program } from "./program.ts";
-import type { State, StoredTensor } from "./state-file.ts";
-import { areChannels, type StateSpec } from "./state-spec.ts";
-import { places } from "./view.ts";
+import type { Bytes } from "../bytes.ts";
+import { byteSize, product } from "../manifest/manifest.ts";
+import { ELEMENT_BYTES, type FrozenWeight, type StateTensor } from "../manifest/manifest-records.ts";
+import { places } from "../manifest/view.ts";
+import type { Program } from "../program/program.ts";
+import type { StoredTensor } from "../program/state-spec.ts";
+import { areChannels, type StateSpec } from "../program/state-spec.ts";
+import type { State } from "./state-file.ts";
 
 /** What is taken over of a state of another program: the tensors that match by name and shape. The others are as built. */
 export type Adopt = "matching";

@@ -1,10 +1,10 @@
-import { InputError } from "./errors.ts";
-import { byLength } from "./lengths.ts";
-import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "./manifest.ts";
-import type { Dtype, Signature, TargetLabels, TensorSpec } from "./manifest-records.ts";
+import { InputError } from "../errors.ts";
+import { byLength } from "../manifest/lengths.ts";
+import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "../manifest/manifest.ts";
+import type { Dtype, Signature, TargetLabels, TensorSpec } from "../manifest/manifest-records.ts";
+import { type Row, type Sample, type Values, weightOf } from "../program/samples.ts";
 import { problemOf } from "./numbers.ts";
 import type { Limits, WholePlan } from "./plan.ts";
-import { type Row, type Sample, type Values, weightOf } from "./samples.ts";
 
 const MOST_REPLAY = 0.95;
 

@@ -1,9 +1,9 @@
-import { InputError } from "./errors.ts";
-import type { Manifest } from "./manifest.ts";
-import { TARGET } from "./manifest.ts";
+import { InputError } from "../errors.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { TARGET } from "../manifest/manifest.ts";
+import { type Row, type Sample, weightOf } from "../program/samples.ts";
 import type { WholePlan } from "./plan.ts";
 import { Random, shuffled } from "./random.ts";
-import { type Row, type Sample, weightOf } from "./samples.ts";
 
 /** Rows of one step or of one call, at most as many as that takes, and how much each counts. */
 export class Batch {

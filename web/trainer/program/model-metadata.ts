@@ -1,5 +1,5 @@
-import { type Bytes, text } from "./bytes.ts";
-import { DamagedProgramError } from "./errors.ts";
+import { type Bytes, text } from "../bytes.ts";
+import { DamagedProgramError } from "../errors.ts";
 
 // Places of fields in the tables of TFLite's schema; fixed for all time by the format.
 const MODEL_BUFFERS = 4;

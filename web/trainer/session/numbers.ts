@@ -1,6 +1,6 @@
-import { SLACK } from "./manifest-limits.ts";
-import type { TargetLabels } from "./manifest-records.ts";
-import type { Values } from "./samples.ts";
+import { SLACK } from "../manifest/manifest-limits.ts";
+import type { TargetLabels } from "../manifest/manifest-records.ts";
+import type { Values } from "../program/samples.ts";
 
 /** What is wrong with a target for its loss, in words; undefined when nothing is. */
 export function problemOf(known: TargetLabels, loss: string, target: Values): string | undefined {

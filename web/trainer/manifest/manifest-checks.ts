@@ -1,4 +1,4 @@
-import { DamagedProgramError, NewerProgramError } from "./errors.ts";
+import { DamagedProgramError, NewerProgramError } from "../errors.ts";
 import { atLength, ofTokens, tokensOf } from "./lengths.ts";
 import { Manifest, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
 import { checkHead } from "./manifest-head.ts";

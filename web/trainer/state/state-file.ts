@@ -1,10 +1,10 @@
-import { areEqual, type Bytes, isFinite32, isZero, sha256, toHex, utf8 } from "./bytes.ts";
-import { DamagedStateError, DivergedError, InputError, messageOf, StateVersionError } from "./errors.ts";
-import { byteSize, type Manifest, product } from "./manifest.ts";
-import { ELEMENT_BYTES, identity, modelTensor, type StoredDtype, storedDtype } from "./manifest-records.ts";
-import { areChannels, type StateSpec } from "./state-spec.ts";
-import { bool, type Decoded, decode, integer, list, nullable, record, string } from "./strict-json.ts";
-import { givesElements } from "./view.ts";
+import { areEqual, type Bytes, isFinite32, isZero, sha256, toHex, utf8 } from "../bytes.ts";
+import { DamagedStateError, DivergedError, InputError, messageOf, StateVersionError } from "../errors.ts";
+import { byteSize, type Manifest, product } from "../manifest/manifest.ts";
+import { ELEMENT_BYTES, identity, modelTensor, storedDtype } from "../manifest/manifest-records.ts";
+import { bool, type Decoded, decode, integer, list, nullable, record, string } from "../manifest/strict-json.ts";
+import { givesElements } from "../manifest/view.ts";
+import { areChannels, type StateSpec, type StoredTensor } from "../program/state-spec.ts";
 
 const MAGIC = utf8("PTSTATE\n");
 const VERSION = 2;
@@ -15,14 +15,6 @@ const FIXED = 16;
 const BODY = FIXED + 32;
 const MAX_HEADER = 4 << 20;
 const MAX_BYTES = 2 ** 31 - 1;
-
-/** One tensor of a state: little-endian numbers. */
-export interface StoredTensor {
-  readonly name: string;
-  readonly dtype: StoredDtype;
-  readonly shape: number[];
-  readonly bytes: Bytes;
-}
 
 /** A state in a file; `spec` says what it belongs to and what its tensors are. */
 export interface State {

@@ -1,10 +1,10 @@
+import { DivergedError, InputError } from "../errors.ts";
+import { type Manifest, product, rowSize } from "../manifest/manifest.ts";
+import type { TensorSpec } from "../manifest/manifest-records.ts";
+import type { Values } from "../program/samples.ts";
 import type { Engine } from "./engine.ts";
-import { DivergedError, InputError } from "./errors.ts";
-import { type Manifest, product, rowSize } from "./manifest.ts";
-import type { TensorSpec } from "./manifest-records.ts";
 import { zeros } from "./memory.ts";
 import { Random } from "./random.ts";
-import type { Values } from "./samples.ts";
 
 const PREFILL = "prefill";
 const DECODE = "decode";

@@ -1,8 +1,8 @@
 import { type CompiledModel, type LiteRt, loadLiteRt, supportsFeature, Tensor, type TypedArray } from "@litertjs/core";
-import { messageOf, RuntimeFailedError } from "./errors.ts";
-import type { Dtype } from "./manifest-records.ts";
+import { messageOf, RuntimeFailedError } from "../errors.ts";
+import type { Dtype } from "../manifest/manifest-records.ts";
+import type { Values } from "../program/samples.ts";
 import type { RuntimeFactory, RuntimeReport, RuntimeTensor, TrainingRuntime } from "./runtime.ts";
-import type { Values } from "./samples.ts";
 
 /** Where LiteRT.js comes from. */
 export interface LiteRtSource {

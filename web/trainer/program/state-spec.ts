@@ -1,5 +1,13 @@
-import type { Bytes } from "./bytes.ts";
-import type { ChosenChannels, Identity, StateTensor } from "./manifest-records.ts";
+import type { Bytes } from "../bytes.ts";
+import type { ChosenChannels, Identity, StateTensor, StoredDtype } from "../manifest/manifest-records.ts";
+
+/** One tensor of a state: little-endian numbers. */
+export interface StoredTensor {
+  readonly name: string;
+  readonly dtype: StoredDtype;
+  readonly shape: number[];
+  readonly bytes: Bytes;
+}
 
 /** What a state is, or what a program takes for one. */
 export interface StateSpec {

@@ -1,6 +1,6 @@
-import type { Bytes } from "./bytes.ts";
-import { DamagedProgramError } from "./errors.ts";
-import { type Decoded, integer, list, oneOf, record, string } from "./strict-json.ts";
+import type { Bytes } from "../bytes.ts";
+import { DamagedProgramError } from "../errors.ts";
+import { type Decoded, integer, list, oneOf, record, string } from "../manifest/strict-json.ts";
 
 /**
  * A float32 tensor that is known when a plain model is exported: one that is stored, as a part is, or one that earlier

@@ -1,4 +1,4 @@
-import type { Evaluation } from "./samples.ts";
+import type { Evaluation } from "../program/samples.ts";
 
 /** Why a training waits: the user asked for it, or what the guard says. */
 export type PauseReason = string;

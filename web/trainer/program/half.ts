@@ -1,4 +1,4 @@
-import type { Bytes } from "./bytes.ts";
+import type { Bytes } from "../bytes.ts";
 import { damagedAssembly } from "./known.ts";
 
 /** Float32 numbers as float16, little-endian. Throws DamagedProgramError for what float16 does not hold. */

@@ -1,4 +1,4 @@
-import { type Bytes, utf8 } from "./bytes.ts";
+import { type Bytes, utf8 } from "../bytes.ts";
 import {
   DamagedStateError,
   ForeignStateError,
@@ -7,12 +7,12 @@ import {
   StateError,
   StateVersionError,
   StorageError,
-} from "./errors.ts";
+} from "../errors.ts";
+import { decode, FormatError, integer, record, string } from "../manifest/strict-json.ts";
+import type { StateSpec, StoredTensor } from "../program/state-spec.ts";
 import { type Adopt, type Compared, compare, differences, saysLayouts } from "./interchange.ts";
-import { largestFile, pack, type StoredTensor, startsLikeOne, unpack } from "./state-file.ts";
-import type { StateSpec } from "./state-spec.ts";
+import { largestFile, pack, startsLikeOne, unpack } from "./state-file.ts";
 import type { Store } from "./store.ts";
-import { decode, FormatError, integer, record, string } from "./strict-json.ts";
 
 /** The newest generation; the one before is `NAME.previous`. */
 const NAME = "personal.state";

@@ -1,4 +1,4 @@
-import { text } from "./bytes.ts";
+import { text } from "../bytes.ts";
 
 /** What a file that is not trusted says is not as agreed. */
 export class FormatError extends Error {}

@@ -1,7 +1,7 @@
-import { areEqual, type Bytes } from "./bytes.ts";
-import type { Manifest } from "./manifest.ts";
-import type { Program } from "./program.ts";
-import type { StoredTensor } from "./state-file.ts";
+import { areEqual, type Bytes } from "../bytes.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import type { Program } from "../program/program.ts";
+import type { StoredTensor } from "../program/state-spec.ts";
 
 /** Whether anything in a state but the choice of channels is not as it was built. */
 export function hasTrained(program: Program, state: StoredTensor[]): boolean {

@@ -1,8 +1,8 @@
-import { type Bytes, joined } from "./bytes.ts";
-import { InputError, messageOf } from "./errors.ts";
+import { type Bytes, joined } from "../bytes.ts";
+import { InputError, messageOf } from "../errors.ts";
+import { type Decoded, decode, integer, list, oneOf, record, string } from "../manifest/strict-json.ts";
 import { asHalf } from "./half.ts";
 import { bytesOfKnown, damagedAssembly, type Known, known } from "./known.ts";
-import { type Decoded, decode, integer, list, oneOf, record, string } from "./strict-json.ts";
 
 /**
  * A piece of the file of a plain model: the entry's own next bytes, a buffer, its numbers as float16, a state tensor, a

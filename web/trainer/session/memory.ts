@@ -1,9 +1,9 @@
-import { bytesOf } from "./bytes.ts";
-import { type Manifest, ofRole, product } from "./manifest.ts";
-import type { Dtype, Signature } from "./manifest-records.ts";
-import type { RuntimeTensor, TrainingRuntime } from "./runtime.ts";
-import type { Values } from "./samples.ts";
-import type { StoredTensor } from "./state-file.ts";
+import { bytesOf } from "../bytes.ts";
+import type { RuntimeTensor, TrainingRuntime } from "../engines/runtime.ts";
+import { type Manifest, ofRole, product } from "../manifest/manifest.ts";
+import type { Dtype, Signature } from "../manifest/manifest-records.ts";
+import type { Values } from "../program/samples.ts";
+import type { StoredTensor } from "../program/state-spec.ts";
 
 /** Tensors of the runtime by name. */
 export type Tensors = Map<string, RuntimeTensor>;

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from examples.digits import augmented, load
+from examples.data.digits import augmented, load
 
 #: Of the pretraining. A few photo negatives: enough for light ink to be nothing strange, too few to be good at it.
 NEGATIVES = 0.01

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers as kl
 
-from examples.synthetic import sentences
+from examples.data.synthetic import sentences
 
 _EPSILON = 1e-12
 

@@ -10,9 +10,9 @@ import numpy as np
 from jax import lax
 
 import pocketune
-from examples import torch_file
-from examples.packages import resource
-from examples.synthetic import clusters
+from examples.data.synthetic import clusters
+from examples.weights import torch_file
+from examples.weights.packages import resource
 
 #: The package and the file of what it learned on ImageNet.
 WEIGHTS = (

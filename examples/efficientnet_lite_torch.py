@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn.functional import pad
 
 import pocketune
-from examples import torch_file
+from examples.data.synthetic import clusters
 from examples.efficientnet_lite import STAGES, WEIGHTS
-from examples.packages import resource
-from examples.synthetic import clusters
+from examples.weights import torch_file
+from examples.weights.packages import resource
 
 
 class SameConv2d(nn.Conv2d):

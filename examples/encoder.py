@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import pocketune
-from examples.synthetic import sentences
+from examples.data.synthetic import sentences
 
 PAD = 0
 _EPSILON = 1e-6

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 from keras import layers
 
-from examples.motions import ACTIVITIES, CHANNELS, load, windows
-from examples.synthetic import clusters
+from examples.data.motions import ACTIVITIES, CHANNELS, load, windows
+from examples.data.synthetic import clusters
 
 LENGTH = 50
 _EVERY, _EPOCHS, _BATCH, _LEARNING_RATE = 5, 8, 16, 1e-3

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keras import Input, Model, layers
 
-from examples.keras_weights import randomize
+from examples.weights.keras_weights import randomize
 
 
 class Block(NamedTuple):

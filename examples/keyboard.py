@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from examples.writings import ALPHABET, encode, load
+from examples.data.writings import ALPHABET, encode, load
 
 #: What the net has read; how people write tweets it has to learn.
 _READ = ("movieReviewSnippets", "nytEditorialSnippets", "amazonReviewSnippets")
@@ -16,7 +16,7 @@ _EPOCHS, _BATCH, _LEARNING_RATE = 2, 64, 3e-3
 
 
 def build(length: int = 48, width: int = 96, pretrained: bool = True, seed: int = 0) -> Any:
-    """A `keras.Model`: int32 [B, length] of `examples.writings.ALPHABET` -> logits [B, length, characters].
+    """A `keras.Model`: int32 [B, length] of `examples.data.writings.ALPHABET` -> logits [B, length, characters].
 
     Args:
         length: characters of a text.

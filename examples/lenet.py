@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 import pocketune
-from examples.synthetic import clusters
+from examples.data.synthetic import clusters
 
 
 def build(size: int = 28, channels: int = 1, classes: int = 10, seed: int = 0) -> pocketune.Model:

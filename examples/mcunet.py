@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from examples.data.synthetic import clusters
 from examples.inverted_bottlenecks import Block, network
-from examples.synthetic import clusters
 
 BLOCKS = (
     Block(3, 1, 8),

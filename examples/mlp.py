@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import pocketune
-from examples.synthetic import clusters
+from examples.data.synthetic import clusters
 
 SIZES = (64, 128, 64, 10)
 

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from examples.keras_weights import randomize
-from examples.synthetic import clusters
+from examples.data.synthetic import clusters
+from examples.weights.keras_weights import randomize
 
 
 def build(alpha: float = 0.35, size: int = 96, classes: int = 10, seed: int = 0) -> Any:

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import pocketune
-from examples.conversation import BANDS
-from examples.packages import resource
-from examples.synthetic import clusters
+from examples.data.conversation import BANDS
+from examples.data.synthetic import clusters
+from examples.weights.packages import resource
 
 _FILE = ("Resemblyzer==0.1.4", "resemblyzer/pretrained.pt")
 _WIDTH = 256

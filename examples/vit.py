@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 import pocketune
-from examples.synthetic import clusters
+from examples.data.synthetic import clusters
 
 
 class Layer(nn.Module):

@@ -16,8 +16,8 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 import pocketune
-from examples.packages import resource
-from examples.spoken import RATE, say
+from examples.data.spoken import RATE, say
+from examples.weights.packages import resource
 
 #: What the net reads at once, and how far apart windows begin, in frames of 10 ms.
 FRAMES, BANDS, EVERY = 76, 32, 8

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import converter
 from examples import EXAMPLES
-from examples.digits import PEOPLE, Person
+from examples.data.digits import PEOPLE, Person
 from scripts.arguments import writable
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -125,7 +125,7 @@ def full_folders(root: Path) -> list[str]:
 
 
 def test_folders_hold_few_files(tmp_path: Path) -> None:
-    found = [fault for name in (*PACKAGES, "tests", "scripts") for fault in full_folders(ROOT / name)]
+    found = [fault for name in (*PACKAGES, "examples", "tests", "scripts") for fault in full_folders(ROOT / name)]
     assert not found, "\n".join(found)
     for number in range(MAX_FILES + 1):
         (tmp_path / f"{number}.py").touch()

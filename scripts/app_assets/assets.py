@@ -24,7 +24,7 @@ from converter.program.manifest import StateTensor
 from converter.runtime.state.interchange import StateSpec
 from converter.runtime.state.state_file import State, pack
 from examples import EXAMPLES
-from examples.digits import load
+from examples.data.digits import load
 from scripts.app_assets.handwriting import Writer
 from scripts.app_assets.hexagon import compile_ahead
 from scripts.app_assets.strokes import Preprocessing, Stroke

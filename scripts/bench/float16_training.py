@@ -23,7 +23,8 @@ from measured_table import MeasuredTable
 import converter
 import jax_frontend
 from converter.runtime import TrainingSession
-from examples import EXAMPLES, digits, imu, motions, writings
+from examples import EXAMPLES, imu
+from examples.data import digits, motions, writings
 from scripts.arguments import existing
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from examples.digits import PEOPLE, Person, load
+from examples.data.digits import PEOPLE, Person, load
 from scripts.arguments import parser, writable
 
 #: The people of the demo, and six others.

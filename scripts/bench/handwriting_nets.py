@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from examples.digits import augmented, load
+from examples.data.digits import augmented, load
 from scripts.arguments import parser
 
 import keras  # isort: skip  after examples, which choose its backend

@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from examples import efficientnet_lite, imu, minilm, mnist, motions, sentiment
+from examples import efficientnet_lite, imu, minilm
+from examples.data import mnist, motions, sentiment
 from scripts.arguments import parser, writable
 
 #: Those who wear the watch.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import pocketune
-from examples.micro_speech import Rows, people, rows
+from examples.data.micro_speech import Rows, people, rows
 from examples.micro_wake_word import JUDGED, WORD, of_an_owner, pretrained, program, scores
 from scripts.arguments import parser
 from scripts.micro.wheel import trained

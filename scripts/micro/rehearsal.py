@@ -81,7 +81,7 @@ def rehearsed(whole: bytes, step: bytes, rows: Sequence[Row], rate: float, sourc
 def wake_word(sources: Path, board: str = "cortex-m4") -> Rehearsed:
     """Return what the wake word's board takes for the twenty utterances of an owner."""
     from examples import micro_wake_word as example
-    from examples.micro_speech import people
+    from examples.data.micro_speech import people
 
     net = example.pretrained(people("pretraining")[:2], epochs=1, said=16)
     taught, _ = example.of_an_owner(people("owners")[0], 0)

@@ -14,7 +14,8 @@ from converter.cli.resolve import resolve
 from converter.driver.models import import_model
 from converter.ir import evaluate
 from converter.support.errors import UsageError
-from examples import DEFAULT, EXAMPLES, digits
+from examples import DEFAULT, EXAMPLES
+from examples.data import digits
 
 ROOT = Path(__file__).resolve().parents[2]
 

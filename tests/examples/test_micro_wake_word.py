@@ -7,7 +7,9 @@ import pytest
 
 import pocketune
 from converter.runtime.engines import engine
-from examples import micro_speech, micro_wake_word, packages
+from examples import micro_wake_word
+from examples.data import micro_speech
+from examples.weights import packages
 from scripts.micro.owners import accuracy, measured
 from scripts.micro.wheel import trained
 

@@ -11,20 +11,10 @@ import numpy as np
 import pytest
 
 from converter.support.errors import UsageError
-from examples import (
-    EXAMPLES,
-    conversation,
-    efficientnet_lite,
-    minilm,
-    mnist,
-    motions,
-    packages,
-    safetensors_file,
-    sentiment,
-    torch_file,
-    writings,
-)
-from examples.wordpiece import WordPiece
+from examples import EXAMPLES, efficientnet_lite, minilm
+from examples.data import conversation, mnist, motions, sentiment, writings
+from examples.data.wordpiece import WordPiece
+from examples.weights import packages, safetensors_file, torch_file
 
 # -- PyTorch's file ----------------------------------------------------------------------------------------------------
 
@@ -232,7 +222,8 @@ def test_efficientnet_is_the_same_net_in_both_worlds() -> None:
 def test_who_speaks_is_learned_from_seconds() -> None:
     pytest.importorskip("torch")
     import pocketune
-    from examples import conversation, resemblyzer
+    from examples import resemblyzer
+    from examples.data import conversation
 
     first, second = conversation.load()
     program = pocketune.build(

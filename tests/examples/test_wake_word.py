@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import pocketune
-from examples import packages, wake_word
+from examples import wake_word
+from examples.weights import packages
 
 FETCHED = [packages.FOLDER / name for name in ("pyopen-wakeword==1.1.0", "espeakng-loader==0.2.4")]
 

@@ -15,7 +15,7 @@ import jax_frontend
 from converter.driver.program import Program
 from converter.program.manifest import LOSS_OF_STEP
 from converter.runtime import TrainingSession
-from examples.digits import Person
+from examples.data.digits import Person
 
 #: What trains, by name.
 KINDS = {"head": "head", "sparse": {"conv/w": 0.5, "head/*": 1}, "lora": "lora-2"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tasks import Data, Task
 
-from examples import imu, keyboard, motions, writings
+from examples import imu, keyboard
+from examples.data import motions, writings
 
 LENGTH = 48
 #: Of the windows of ten seconds of a recording, one every half second.

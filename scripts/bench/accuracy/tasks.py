@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from examples import efficientnet_lite, minilm, mnist, sentiment
+from examples import efficientnet_lite, minilm
+from examples.data import mnist, sentiment
 
 
 class Data(NamedTuple):

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from examples import digits, digits_cnn, efficientnet_lite, imu, mnist, motions, torch_file
-from examples.packages import resource
+from examples import digits_cnn, efficientnet_lite, imu
+from examples.data import digits, mnist, motions
+from examples.weights import torch_file
+from examples.weights.packages import resource
 
 import keras  # isort: skip  after examples, which choose its backend
 

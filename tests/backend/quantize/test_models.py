@@ -23,7 +23,7 @@ from converter.driver.quantization import QuantizationWarning
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from examples import EXAMPLES, encoder
-from examples.digits import PEOPLE
+from examples.data.digits import PEOPLE
 from tests.backend.schedule.arena import interpreter_arena
 from tests.models.execution import with_steps
 

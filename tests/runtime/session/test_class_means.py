@@ -16,7 +16,7 @@ from sklearn.neighbors import NearestCentroid
 from converter.runtime import TrainingSession
 from converter.runtime.session.class_means import means_of, sharpness_of
 from converter.support.errors import UsageError
-from examples.digits import load
+from examples.data.digits import load
 from jax_frontend import Model
 from tests.manifest import programs
 from tests.runtime.session.class_nets import INPUTS, OWN, built, passing, rows_of_classes, small_model

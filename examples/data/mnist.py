@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from examples.packages import resource
+from examples.weights.packages import resource
 
 
 class Images(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from examples.packages import resource
-from examples.spoken import RATE, say
+from examples.data.spoken import RATE, say
+from examples.weights.packages import resource
 
 #: Frames of 20 ms and channels of a row.
 FRAMES, BANDS = 49, 40

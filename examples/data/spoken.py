@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from examples.packages import resource
+from examples.weights.packages import resource
 
 #: Samples in a second of what is given.
 RATE = 16_000

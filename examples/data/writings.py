@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from examples.packages import resource
+from examples.weights.packages import resource
 
 KINDS = ("tweets", "movieReviewSnippets", "nytEditorialSnippets", "amazonReviewSnippets")
 #: What a keyboard without capitals has. 0 is before the first character and after the last, 1 any other one.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from examples.writings import rated
+from examples.data.writings import rated
 
 
 class Texts(NamedTuple):

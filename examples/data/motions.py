@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from examples.packages import resource
+from examples.weights.packages import resource
 
 ACTIVITIES = ("Standing", "Running", "Walking", "Badminton")
 #: Ten seconds at 10 Hz: three axes of the accelerometer, three of the gyroscope.

@@ -68,7 +68,7 @@ def client_app(
     @app.train()
     @_answered
     def train(message: Message, context: Context) -> dict[str, Any]:
-        arrays, config = _content(message)
+        arrays, config = content_of(message)
         kept = context.state.array_records.get(_SLOTS)
         trained, figures, slots = opened().train(arrays, config, rows(context), unpacked(kept) if kept else {})
         if slots:
@@ -78,7 +78,7 @@ def client_app(
     @app.evaluate()
     @_answered
     def evaluate(message: Message, context: Context) -> dict[str, Any]:
-        return {"metrics": MetricRecord(opened().evaluate(*_content(message), judged(context)))}
+        return {"metrics": MetricRecord(opened().evaluate(*content_of(message), judged(context)))}
 
     @app.query()
     @_answered
@@ -131,7 +131,7 @@ class _Rows:
         return last[1]
 
 
-def _content(message: Message) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def content_of(message: Message) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and the config of a message. Raises RefusedRound where it has not one record of each."""
     records = message.content.array_records, message.content.config_records
     if any(len(of_kind) != 1 for of_kind in records):

@@ -117,7 +117,20 @@ class Exchange:
         return {name: one.sent(state[one.tensor]) for name, one in self._travelling(slots).items()}
 
     def taken(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return checked arrays as the program stores them, by its tensors.
+        """Return checked arrays of a server as the program stores them, by its tensors.
+
+        Raises:
+            RefusedRound: as `checked`.
+        """
+        expected = self._travelling(True)
+        return {expected[name].tensor: expected[name].taken(array) for name, array in self.checked(arrays).items()}
+
+    def checked(self, arrays: Mapping[str, np.ndarray], sender: str = "the server") -> dict[str, np.ndarray]:
+        """Return checked arrays by their names, float32.
+
+        Args:
+            arrays: as they came.
+            sender: whom they are of, for what is said.
 
         Raises:
             RefusedRound: one is missing, too many, of another shape or dtype, or not finite, or all are too large.
@@ -126,19 +139,17 @@ class Exchange:
         for name in arrays:
             if name not in expected:
                 raise RefusedRound(
-                    f"the server sent {name!r}, which this program does not train.{nearest(name, expected)}"
+                    f"{sender} sent {name!r}, which this program does not train.{nearest(name, expected)}"
                 )
         if missing := [name for name in expected if name not in arrays]:
-            raise RefusedRound(f"the server did not send {_few(missing)}")
+            raise RefusedRound(f"{sender} did not send {_few(missing)}")
         for name, one in expected.items():
             _check(name, one, arrays[name])
         rounded = {name: array.astype(np.float32) for name, array in arrays.items()}
         size = self._norm(rounded)
         if not size <= self.norm:
-            raise RefusedRound(
-                f"the arrays of the server have a norm of {size:.3g}, and {self.norm:.3g} is allowed here"
-            )
-        return {one.tensor: one.taken(rounded[name]) for name, one in expected.items()}
+            raise RefusedRound(f"the arrays of {sender} have a norm of {size:.3g}, and {self.norm:.3g} is allowed here")
+        return rounded
 
     @property
     def has_proximal(self) -> bool:

@@ -6,7 +6,8 @@ import ipaddress
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from converter.federated.app import RAISED
 from converter.federated.arrays import RefusedRound
 from converter.support.errors import UsageError
 from converter.support.extras import require
+from converter.support.files import write_atomically
 from converter.support.words import size
 
 if TYPE_CHECKING:
@@ -82,24 +84,60 @@ def serve(
         LostServer: there is no server, or it does not take this client.
     """
     require("federated", "a federated client")
-    from converter.federated.wire import Fleet
-
-    _check_address(superlink)
-    plain = insecure or (certificates is None and is_here(superlink))
-    trusted = None if certificates is None else _read(certificates, "certificates")
-    fleet = Fleet(superlink, plain, trusted, _keys(key), patience, _BESIDE + _TIMES * arrays)
+    link = Link(superlink, insecure, certificates, patience)
+    fleet = link.fleet(arrays, _keys(key))
     fleet.join(register=key is None)
-    say(f"joined {superlink}{' without TLS' * plain}, waiting for rounds")
-    gone = threading.Event()
-    beats = threading.Thread(target=_beat, args=(fleet, gone), daemon=True)
-    beats.start()
+    say(f"joined {superlink}{' without TLS' * link.plain}, waiting for rounds")
     client = _Client(app, fleet, say)
     try:
-        _rounds(client, fleet, key is None, poll, idle, stop or threading.Event())
+        with beating(fleet):
+            _rounds(client, fleet, key is None, poll, idle, stop or threading.Event())
     finally:
-        gone.set()
         fleet.leave(unregister=key is None)
     return client.served
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a SuperLink is, and how it is reached.
+
+    Attributes:
+        superlink: HOST:PORT.
+        insecure: without TLS; on this machine itself that is so unless `certificates` are given.
+        certificates: PEM file of the authorities to trust; None: those of the system.
+        patience: seconds to wait for a server that does not answer.
+    """
+
+    superlink: str
+    insecure: bool = False
+    certificates: str | Path | None = None
+    patience: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError where the address is none."""
+        _check_address(self.superlink)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is no TLS."""
+        return self.insecure or (self.certificates is None and is_here(self.superlink))
+
+    def fleet(self, arrays: int, keys: tuple[Any, Any]) -> Fleet:
+        """Return a connection for a node with a key, which is not joined yet.
+
+        Args:
+            arrays: bytes of numbers of a message.
+            keys: a P-384 key and its public half.
+        """
+        from converter.federated.wire import Fleet
+
+        trusted = None if self.certificates is None else _read(self.certificates, "certificates")
+        return Fleet(self.superlink, self.plain, trusted, keys, self.patience, most_of(arrays))
+
+
+def most_of(arrays: int) -> int:
+    """Return how many bytes all objects of a message may have of whose arrays so many are expected."""
+    return _BESIDE + _TIMES * arrays
 
 
 def _rounds(
@@ -181,6 +219,17 @@ def _said(message: Message, reply: Message) -> str:
     )
 
 
+@contextmanager
+def beating(fleet: Fleet) -> Iterator[None]:
+    """Tell the server all the while that the node is there."""
+    gone = threading.Event()
+    threading.Thread(target=_beat, args=(fleet, gone), daemon=True).start()
+    try:
+        yield
+    finally:
+        gone.set()
+
+
 def _beat(fleet: Fleet, gone: threading.Event) -> None:
     from converter.federated.wire import BEAT
 
@@ -216,6 +265,15 @@ def _keys(path: str | Path | None) -> tuple[Any, Any]:
     except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: expected a P-384 private key as PEM: {error}", page="federated") from None
     return private, private.public_key()
+
+
+def kept_keys(path: Path) -> tuple[Any, Any]:
+    """Return the P-384 key in a file and its public half; the file is made where it is not there."""
+    from flwr.supercore.primitives.asymmetric import generate_key_pairs, private_key_to_bytes
+
+    if not path.exists():
+        write_atomically(path, private_key_to_bytes(generate_key_pairs()[0]))
+    return _keys(path)
 
 
 def _read(path: str | Path, what: str) -> bytes:

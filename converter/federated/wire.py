@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from flwr.app import Error, Message
 from flwr.app.message.message import remove_content_from_message
-from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.common.serde import message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, node_pb2
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -23,19 +23,15 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from converter.federated.app import RAISED
 from converter.federated.arrays import RefusedRound
+from converter.federated.messages import head_of, ids_of, inflated
 from converter.support.errors import DeviceError
 
-#: Of a message: its records, their arrays, and the chunks of these lie below it.
-_DEPTH = 5
-#: An array is two objects, and one more for each 5 MiB: no program has so many.
-_OBJECTS = 10_000
 #: Seconds from one try to the next, doubled each time, up to so many.
 _FIRST, _LONGEST = 1.0, 30.0
 #: A server's errors that pass.
@@ -87,18 +83,32 @@ class Fleet:
         self._node = node_pb2.Node()
 
     def join(self, register: bool) -> None:
-        """Registers the key where it is new to the server, and says that the node is there.
+        """Says that the node is there; a key that is new to the server it may register before.
 
         Raises:
             LostServer: there is none, or it does not take this key.
         """
-        asked = fleet_pb2.ActivateNodeRequest(public_key=self._public, heartbeat_interval=BEAT)
         try:
             if register:
                 self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=self._public))
-            self._node = node_pb2.Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
+            self._activate()
         except EndedRound as error:
             raise LostServer(f"{self._address} does not take this client's key: {error}") from None
+
+    def join_again(self) -> None:
+        """Says that the node is there, with a key that the server may know from before; else it is registered.
+
+        Raises:
+            LostServer: there is none, or it does not take this key.
+        """
+        try:
+            self._activate()
+        except EndedRound:
+            self.join(register=True)
+
+    def _activate(self) -> None:
+        asked = fleet_pb2.ActivateNodeRequest(public_key=self._public, heartbeat_interval=BEAT)
+        self._node = node_pb2.Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
 
     def beat(self) -> None:
         """Says that the node is there, once; a server that does not answer is left to the next call."""
@@ -108,8 +118,11 @@ class Fleet:
         except (httpx.HTTPError, ValueError, RefusedRound):
             return
 
-    def pull(self) -> Message | None:
+    def pull(self, keep: Callable[[Message], None] = lambda message: None) -> Message | None:
         """Return the next message with its content, or None where there is nothing to do.
+
+        Args:
+            keep: is given the message before the server is told that it is here.
 
         Raises:
             RefusedRound: its objects are too many, too deep, too large or not what their ids say.
@@ -126,9 +139,13 @@ class Fleet:
             return None
         if len(response.message_object_trees) != len(response.messages_list):
             raise RefusedRound("the server's message comes without its objects")
-        message, tree = _head(response.messages_list[0]), response.message_object_trees[0]
+        message, tree = head_of(response.messages_list[0]), response.message_object_trees[0]
         try:
-            return _inflated(tree.object_id, self._objects(message.metadata.run_id, tree), message)
+            contents = self._objects(message.metadata.run_id, tree)
+            received = inflated(tree.object_id, contents, message.metadata.reply_to_message_id, self._client.most)
+            keep(received)
+            self._confirm(received)
+            return received
         except EndedRound:
             raise
         except RefusedRound as error:
@@ -174,17 +191,20 @@ class Fleet:
             return
 
     def _objects(self, run: int, tree: Any) -> dict[str, bytes]:
-        """Return all objects of a message by id, and tell the server that they are here."""
+        """Return all objects of a message by id."""
         contents: dict[str, bytes] = {}
-        for name in dict.fromkeys(_ids(tree)):
+        for name in dict.fromkeys(ids_of(tree)):
             contents[name] = self._object(run, name)
             if sum(map(len, contents.values())) > self._client.most:
                 raise RefusedRound(f"the server's message is larger than {self._client.most} bytes")
+        return contents
+
+    def _confirm(self, message: Message) -> None:
+        """Tells the server that a message is here with all its objects."""
         confirmed = message_pb2.ConfirmMessageReceivedRequest(
-            node=self._node, run_id=run, message_object_id=tree.object_id
+            node=self._node, run_id=message.metadata.run_id, message_object_id=message.metadata.message_id
         )
         self._call(self._client.ConfirmMessageReceived, confirmed)
-        return contents
 
     def _object(self, run: int, name: str) -> bytes:
         asked = message_pb2.PullObjectRequest(node=self._node, run_id=run, object_id=name)
@@ -273,37 +293,3 @@ def _waits(patience: float) -> Iterator[float]:
         yield min(wait * random.uniform(0.8, 1.2), left)
         wait = min(2 * wait, _LONGEST)
     yield 0.0
-
-
-def _ids(tree: Any) -> list[str]:
-    """Return the ids of a tree of objects. Raises RefusedRound where it is deeper or larger than any message."""
-    found, level, depth = [tree.object_id], list(tree.children), 1
-    while level:
-        depth += 1
-        found += [one.object_id for one in level]
-        if depth > _DEPTH or len(found) > _OBJECTS:
-            raise RefusedRound(f"the server's message has {len(found)} objects, {depth} deep, or more")
-        level = [child for one in level for child in one.children]
-    return found
-
-
-def _head(envelope: Any) -> Message:
-    """Return a message without its content."""
-    try:
-        return message_from_proto(envelope)
-    except Exception as error:  # of what is no message Flower raises errors of many kinds
-        raise RefusedRound(f"the server's message cannot be read: {error}") from None
-
-
-def _inflated(name: str, contents: dict[str, bytes], head: Message) -> Message:
-    """Return a message of its objects."""
-    try:
-        for content in contents.values():
-            validate_object_content(content)
-        message = inflate_object_from_contents(name, contents)
-        message.metadata.__dict__["_message_id"] = name
-    except Exception as error:  # of bytes that are no objects Flower raises errors of many kinds
-        raise RefusedRound(f"the server's message cannot be read: {error}") from None
-    if (type(message), message.metadata.reply_to_message_id) != (type(head), head.metadata.reply_to_message_id):
-        raise RefusedRound("the server's message is not what its envelope says")
-    return message

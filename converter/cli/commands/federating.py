@@ -1,4 +1,4 @@
-"""The commands of federated training: `federated client` and `federated server`."""
+"""The commands of federated training: `federated client`, `federated server` and `federated leaf`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from converter.cli.narration import Narrator
 from converter.cli.options import Debug, ProgramPath, Quiet
 from converter.cli.tables import Results
 from converter.federated import Bounds, Exchange, client_app, read_rows, serve
+from converter.federated.node import Link
 from converter.federated.project import Project, StrategyName
 from converter.program.file import read_program
+from converter.support.errors import UsageError
+from converter.support.extras import require
 from converter.support.interrupts import Asking
 from converter.support.words import counted, size
 
-app = typer.Typer(no_args_is_help=True, help="Train one model on many devices, with Flower: a client, and a server.")
+app = typer.Typer(
+    no_args_is_help=True, help="Train one model on many devices, with Flower: a client, a server, a leaf between."
+)
 
 
 @app.command()
@@ -114,3 +119,66 @@ def server(
     results = Results()
     results.line(f"wrote {out}; {out / 'README.md'} says how to run it")
     results.line(f"a round sends {size(exchange.nbytes())} to each client and as much back")
+
+
+@app.command()
+def leaf(
+    program: ProgramPath,
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the SuperLink.")],
+    state: Annotated[Path, typer.Option(metavar="FOLDER", help="What the leaf knows, with its key; made if new.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where phones find the leaf.")] = "127.0.0.1:9000",
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE.pem", help="For TLS to phones. None: a proxy in front has it.")
+    ] = None,
+    certificate_key: Annotated[Path | None, typer.Option(metavar="FILE.pem", help="Of the certificate.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="To the SuperLink without TLS.")] = False,
+    root_certificates: Annotated[
+        Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
+    ] = None,
+    phones: Annotated[
+        int | None, typer.Option(min=1, help="Answers that a round waits for. None: of all that are online.")
+    ] = None,
+    least: Annotated[int, typer.Option(min=1, help="With fewer answers a round ends with an error.")] = 1,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds after which a round ends with what there is.")] = 600.0,
+    buffer: Annotated[
+        int | None,
+        typer.Option(min=1, help="FedBuff: a round ends after so many answers, and late ones count in later rounds."),
+    ] = None,
+    stale: Annotated[int, typer.Option(min=0, help="Of --buffer: answers from more rounds before are refused.")] = 10,
+    max_rows: Annotated[int, typer.Option(min=1, help="A phone that says it has more is refused.")] = 1_000_000,
+    max_phones: Annotated[int, typer.Option(min=1, help="More do not register.")] = 100_000,
+    max_norm: Annotated[
+        float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")
+    ] = None,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a SuperLink that is gone.")] = 300.0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Hand the rounds of a SuperLink on to many phones, and answer with their weighted mean.
+
+    Phones speak to it as to a SuperLink. A leaf that was killed goes on in the same round when it is started again.
+    """
+    require("federated", "a leaf")
+    from converter.federated.leaf import Leaf, Place, Terms
+
+    narrator, stop = Narrator(quiet), Event()
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) >= 1 << 16:
+        raise UsageError(f"listen must be HOST:PORT, got {listen!r}", page="federated")
+    served = Leaf(
+        read_program(program),
+        Link(superlink, insecure, root_certificates, patience),
+        state,
+        Place(host.strip("[]"), int(port), certificate, certificate_key),
+        Terms(phones, least, wait, buffer, stale, max_rows, max_phones),
+        narrator.say,
+        max_norm,
+    )
+    narrator.say(f"phones find it at {host}:{served.port}{' without TLS' * (certificate is None)}")
+
+    def leave() -> bool:
+        stop.set()
+        return True
+
+    with Asking(leave):
+        served.serve(stop)

@@ -30,8 +30,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, recorddict_pb2
 
 Arrays = dict[str, np.ndarray]
+Change = Callable[[bytes], bytes]
 _OWN = local()
 WORKERS = 16
+#: Seconds to wait for a leaf that does not answer.
+PATIENCE = 120.0
 
 
 class Refused(Exception):
@@ -81,17 +84,19 @@ class Phone:
 
     def _sent(self, name: str, body: bytes, headers: dict[str, str]) -> bytes:
         kept = _OWN.__dict__.setdefault("kept", {})
-        for again in (True, False):
+        end = time.monotonic() + PATIENCE
+        while True:
             link = kept.setdefault(self.port, http.client.HTTPConnection("127.0.0.1", self.port, timeout=120))
             try:
                 link.request("POST", f"/v1/fleet/{name}", body, headers)
                 response = link.getresponse()
                 content = response.read()
                 break
-            except (http.client.HTTPException, OSError):
+            except (http.client.HTTPException, OSError):  # a connection that the leaf gave up, or a leaf that is gone
                 kept.pop(self.port).close()
-                if not again:
+                if time.monotonic() > end:
                     raise
+                time.sleep(0.2)
                 headers = self.headers()
         if response.status != 200:
             raise Refused(response.status, content)
@@ -173,9 +178,16 @@ class Answer:
         )
 
     @staticmethod
-    def to(head: Any, arrays: Arrays | None, figures: dict[str, float | int], error: str = "", **other: Any) -> Answer:
-        """Return the answer to a message; `other` replaces entries of its metadata."""
-        objects: dict[str, bytes] = {}
+    def to(
+        head: Any,
+        arrays: Arrays | None,
+        figures: dict[str, float | int],
+        error: str = "",
+        change: tuple[str, Change] | None = None,
+        **other: Any,
+    ) -> Answer:
+        """Return the answer to a message; `change` spoils objects of a kind, `other` entries of its metadata."""
+        objects = _Objects(change)
         tops: dict[str, Any] = {}
         if arrays is not None:
             tops["arrays"] = _record(objects, arrays)
@@ -210,8 +222,18 @@ class Answer:
         return Answer(message, objects, tree)
 
 
-def _put(objects: dict[str, bytes], kind: str, children: list[Any], body: bytes | str) -> Any:
+class _Objects(dict[str, bytes]):
+    """Objects by id; `change` is what spoils the bodies of one kind."""
+
+    def __init__(self, change: tuple[str, Change] | None) -> None:
+        super().__init__()
+        self.change = change
+
+
+def _put(objects: _Objects, kind: str, children: list[Any], body: bytes | str) -> Any:
     body = body.encode() if isinstance(body, str) else body
+    if objects.change is not None and objects.change[0] == kind:
+        body = objects.change[1](body)
     ids = list(dict.fromkeys(child.object_id for child in children))
     content = f"{kind} {','.join(ids)} {len(body)}".encode() + b"\0" + body
     name = hashlib.sha256(content).hexdigest()
@@ -220,7 +242,7 @@ def _put(objects: dict[str, bytes], kind: str, children: list[Any], body: bytes 
     return message_pb2.ObjectTree(object_id=name, children=list(unique.values()))
 
 
-def _record(objects: dict[str, bytes], arrays: Arrays) -> Any:
+def _record(objects: _Objects, arrays: Arrays) -> Any:
     found = {}
     for name, array in arrays.items():
         file = io.BytesIO()

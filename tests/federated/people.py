@@ -20,9 +20,21 @@ from examples.data.digits import Person
 #: What trains, by name.
 KINDS = {"head": "head", "sparse": {"conv/w": 0.5, "head/*": 1}, "lora": "lora-2"}
 Rows = tuple[np.ndarray, np.ndarray]
+#: Rows of a step.
+BATCH = 8
+_SHAPES = {"first": (3, 3, 1, 8), "conv": (3, 3, 8, 16), "head": (256, 10)}
+_NUMBERS = np.random.default_rng(0)
+#: The net's, by layer.
+PARAMS = {
+    name: {
+        "w": (_NUMBERS.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32),
+        "b": np.zeros(shape[-1], np.float32),
+    }
+    for name, shape in _SHAPES.items()
+}
 
 
-def _net(params: Any, x: Any) -> Any:
+def net(params: Any, x: Any) -> Any:
     for name, stride in (("first", 2), ("conv", 1)):
         layer = params[name]
         x = jax.lax.conv_general_dilated(
@@ -35,18 +47,9 @@ def _net(params: Any, x: Any) -> Any:
 @functools.cache
 def built(kind: str, optimizer: str = "sgd", proximal: float | None = None) -> Program:
     """A program for digits of a small net, built once a run."""
-    rng = np.random.default_rng(0)
-    shapes = {"first": (3, 3, 1, 8), "conv": (3, 3, 8, 16), "head": (256, 10)}
-    params = {
-        name: {
-            "w": (rng.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32),
-            "b": np.zeros(shape[-1], np.float32),
-        }
-        for name, shape in shapes.items()
-    }
-    model = jax_frontend.Model(_net, params, inputs=[jax.ShapeDtypeStruct((1, 8, 8, 1), np.float32)])
+    model = jax_frontend.Model(net, PARAMS, inputs=[jax.ShapeDtypeStruct((1, 8, 8, 1), np.float32)])
     asked = {"optimizer": optimizer, "proximal": proximal, "loss": "sparse_categorical_crossentropy", "check": False}
-    return converter.build(model, update=KINDS[kind], batch=8, **asked)
+    return converter.build(model, update=KINDS[kind], batch=BATCH, **asked)
 
 
 def rows_of(person: int) -> Rows:

@@ -14,7 +14,8 @@ from scripts.micro.boards import Board
 
 _FRONT = struct.Struct("<IQI")
 STATUSES = (
-    "ok", "arena too small", "not begun", "rows", "target", "not finite", "failed", "no state", "foreign", "storage",
+    "ok", "arena too small", "not begun", "rows", "target", "row", "not finite", "failed", "no state", "foreign",
+    "storage",
 )  # fmt: skip
 #: Seconds that an emulator may take.
 LIMIT = 600
@@ -107,8 +108,8 @@ def command(name: str, values: int, rows: Sequence[Sequence[np.ndarray]] = ()) -
     """Return a command.
 
     Args:
-        name: its letter: `t`rain, `a`dd, add of `k`nown features, `e`valuate, `i`nfer, `s`ave, `l`oad, `r`eset, `d`ump
-            the state.
+        name: its letter: `t`rain, `a`dd, add of `k`nown features, `e`valuate, `i`nfer, `j`: infer of rows in int8,
+            `s`ave, `l`oad, `r`eset, `d`ump the state.
         values: how many a row of the program has.
         rows: of each the values, in the order of the program, all of the same sizes; fewer where some are not read.
     """

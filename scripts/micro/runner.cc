@@ -16,7 +16,7 @@ constexpr uint32_t kValuesBytes = VALUES_BYTES, kMostValues = 16;
 alignas(16) uint8_t arena[ARENA_BYTES];
 alignas(16) uint8_t values[kValuesBytes];
 alignas(16) uint8_t results[RESULT_BYTES];
-const void* pointers[kMostValues * 64];
+pocketune::Value pointers[kMostValues * 64];
 
 class Runner : public pocketune::Model {
  public:
@@ -88,7 +88,9 @@ Status run(uint32_t command, uint32_t rows, uint32_t* bytes) {
     case 'e':
       *bytes = 4 * pocketune::kProgram.figures;
       return model.evaluate(pointers, rows, reinterpret_cast<float*>(results));
-    case 'i': {
+    case 'i':
+    case 'j': {  // of rows in int8
+      for (uint32_t n = 0; command == 'j' && n < rows * pocketune::kProgram.values; ++n) pointers[n].stored = true;
       void* outputs[kMostValues];
       const pocketune::Signature& signature = pocketune::kProgram.infer;
       for (uint8_t i = 0; i < signature.output_count; ++i) {
@@ -146,7 +148,7 @@ int main() {
     host_read(job, values, rows * given);
     for (uint32_t r = 0; r < rows; ++r) {
       for (uint32_t i = 0; i < count; ++i) {
-        pointers[r * count + i] = values + at;
+        pointers[r * count + i] = {values + at};
         at += sizes_of[i];
       }
     }

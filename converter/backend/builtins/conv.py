@@ -142,7 +142,7 @@ class DepthwiseConv2D(Conv2D):
     def packed_weights(self, inputs: Types, lanes: int) -> int:
         channels, w = inputs[0].shape[3], inputs[1]
         if self._by_channel(inputs):
-            narrow = lanes // 2  # the kernels for few columns compute half as many, or fewer
+            narrow = max(lanes // 2, 1)  # the kernels for few columns compute half as many, or fewer
             return channels * packed_matrix(prod(w.shape[1:3]), w.shape[3] // channels, narrow)
         return packed_matrix(prod(w.shape[1:3]), w.shape[3], lanes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.backend import schedule
-from converter.backend.costs.micro import micro_resident
+from converter.backend.costs.micro import called_on_a_board, micro_resident
 from converter.backend.costs.step_cost import product_cost, step_cost, step_traffic
 from converter.backend.lowering.state import AS_ARGUMENTS, with_variables
 from converter.backend.targets import Target
@@ -54,17 +54,20 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         "read_bytes": sum(calls[name] * _read(graph) for name, graph in step.items()),
         "labels": sum(calls[name] * _labels(graph) for name, graph in step.items()),
         "residual_bytes": sum(v.type.nbytes for graph in step.values() for v in residuals(graph)),
-        **resident(signatures, target, state),
+        **resident(signatures, target, state, micro_batches),
     }
 
 
-def resident(signatures: Mapping[str, Graph], target: Target, state: str = "variables") -> dict[str, int]:
+def resident(
+    signatures: Mapping[str, Graph], target: Target, state: str = "variables", micro_batches: int = 1
+) -> dict[str, int]:
     """Predicted resident memory of a session that trains: XNNPACK at work, one thread, the file mapped.
 
     Args:
         signatures: the lowered, scheduled graphs of all signatures that the file holds, before the state is exported.
         target: for the widths of its kernels.
         state: `variables`, `stateless` or `split`.
+        micro_batches: in how many parts a step takes its rows.
 
     Returns:
         `resident_bytes`, the sum of its parts, on a microcontroller those of `micro_resident`:
@@ -80,8 +83,7 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
     parameters = {p.name: v for graph in signatures.values() for v, p in graph.parameters.items()}
     kept = sum(v.type.nbytes for v in parameters.values())
     if target.records:
-        step = [graph for name, graph in signatures.items() if at_length(name)[0] in STEP]
-        return micro_resident(step, kept, target, state)
+        return micro_resident(called_on_a_board(signatures, STEP), kept, micro_batches, target, state)
     export = AS_ARGUMENTS.get(state, with_variables)
     in_order = schedule.keeps_order(signatures.values(), state)
     graphs = {name: schedule.resident(export(graph), target.lanes, in_order) for name, graph in signatures.items()}

@@ -29,7 +29,7 @@ def quantize_prefix(
         The prefix, with the inputs and float32 outputs that it had, and what became of each of its layers.
     """
     chosen, why = choose(prefix, target)
-    if chosen:
+    if chosen and not target.is_micro:  # kernels of microcontrollers take a pixel's channels one by one
         prefix = with_wide_int8(prefix, target, {value for node in chosen for value in node.outputs})
         chosen, why = choose(prefix, target)
     dense = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from converter.backend.builtins import Quantize
 from converter.backend.emit.emit import Subgraph, emit
 from converter.backend.lowering.state import AS_ARGUMENTS, with_own_results
 from converter.backend.schedule.micro_arena import MicroArena, micro_arena
@@ -20,8 +21,25 @@ def arena_of(graph: Graph, records: Mapping[str, int], state: str = "stateless")
         records: see `micro_arena`.
         state: `stateless` or `split`.
     """
-    exported = with_own_results(AS_ARGUMENTS[state](graph))
+    exported = _with_int8_inputs(with_own_results(AS_ARGUMENTS[state](graph)))
     return _arena(exported, micro_numbering(exported, records), records)
+
+
+def _with_int8_inputs(exported: Graph) -> Graph:
+    """Return the graph as `export-c` has it: of inputs whose only reader makes int8 of them the session gives these.
+
+    Before: x float32; q = Quantize(x); y = Conv2D(q).   After: q int8; y = Conv2D(q).
+    """
+    readers, results = exported.consumers(), set(exported.results())
+    made = {
+        value: readers[value][0]
+        for value in exported.inputs
+        if len(readers.get(value, ())) == 1 and isinstance(readers[value][0].op, Quantize) and value not in results
+    }
+    graph = exported.copy()
+    graph.inputs = [made[value].output if value in made else value for value in exported.inputs]
+    graph.nodes = [node for node in exported.nodes if node not in made.values()]
+    return graph
 
 
 def micro_numbering(exported: Graph, records: Mapping[str, int]) -> list[Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from converter.program.flatbuffer.parts import with_bodies
 from converter.program.flatbuffer.schema import generated
 from converter.program.manifest import Manifest, TensorSpec
 from converter.support.errors import UnsupportedError, UsageError
+from converter.tools.micro.int8_inputs import Int8Scale, int8_input, take_int8
 
 #: What is computed once of a row by what is frozen in front, and what a step on that is called behind its own name.
 FEATURES, _ON_FEATURES = "features", "_features"
@@ -129,28 +130,56 @@ def gradients(manifest: Manifest) -> list[TensorSpec]:
 
 
 def entries(program: ProgramFile) -> list[Entry]:
-    """Return the signatures of a program that `check` lets through."""
-    manifest = program.manifest
+    """Return the signatures of a program that `check` lets through; inputs of `int8_values` take these integers."""
+    manifest, integers = program.manifest, int8_values(program)
     model = generated.Model.GetRootAs(program.data, 0)
+    defined = _defined(model)
+    return [_entry(manifest, name, model, defined[name], integers) for name in called(manifest)]
+
+
+def int8_values(program: ProgramFile) -> dict[int, Int8Scale]:
+    """Return the values of a row that every signature makes the same int8 of before all else, by their numbers."""
+    manifest, model = program.manifest, generated.Model.GetRootAs(program.data, 0)
+    defined, found = _defined(model), dict[int, set[Int8Scale | None]]()
+    for name in called(manifest):
+        stored, numbers = defined[name], _numbers(manifest, name)
+        graph = generated.SubGraphT.InitFromObj(model.Subgraphs(stored.SubgraphIndex()))
+        signature, taken = manifest.signatures[name], _names(stored.Inputs, stored.InputsLength())
+        roles = _roles(manifest, name)
+        for tensor in map(int, graph.inputs):
+            spec = _spec(signature.inputs, taken[tensor])
+            if roles[spec.role] == "Value":
+                found.setdefault(numbers["Value", spec.name], set()).add(int8_input(model, graph, tensor))
+    return {number: scale for number, scales in found.items() for scale in scales if len(scales) == 1 and scale}
+
+
+def _defined(model: Any) -> dict[str, Any]:
     known = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
-    defined = {stored.SignatureKey().decode(): stored for stored in known}
-    return [_entry(manifest, name, model, defined[name]) for name in called(manifest)]
+    return {stored.SignatureKey().decode(): stored for stored in known}
 
 
-def _entry(manifest: Manifest, name: str, model: Any, stored: Any) -> Entry:
+def _roles(manifest: Manifest, name: str) -> dict[str, Role]:
+    """Return what tensors of a signature are, by their roles in the manifest."""
+    roles = dict(_ROLES)
+    if features(manifest) and name in (FEATURES, step_of(manifest)):
+        roles["output" if name == FEATURES else "input"] = "Feature"
+    return roles
+
+
+def _entry(manifest: Manifest, name: str, model: Any, stored: Any, integers: Mapping[int, Int8Scale]) -> Entry:
     signature = manifest.signatures[name]
     graph = generated.SubGraphT.InitFromObj(model.Subgraphs(stored.SubgraphIndex()))
     taken = _names(stored.Inputs, stored.InputsLength())
     given = _names(stored.Outputs, stored.OutputsLength())
-    numbers = _numbers(manifest, name)
-    roles = dict(_ROLES)
-    if features(manifest) and name in (FEATURES, step_of(manifest)):
-        roles["output" if name == FEATURES else "input"] = "Feature"
-    inputs = tuple(_binding(_spec(signature.inputs, taken[int(index)]), numbers, roles) for index in graph.inputs)
+    numbers, roles = _numbers(manifest, name), _roles(manifest, name)
+    inputs = [_binding(_spec(signature.inputs, taken[int(index)]), numbers, roles) for index in graph.inputs]
     outputs = tuple(_binding(_spec(signature.outputs, given[int(index)]), numbers, roles) for index in graph.outputs)
+    as_int8 = {i for i, binding in enumerate(inputs) if binding.role == "Value" and binding.index in integers}
+    take_int8(graph, [int(graph.inputs[i]) for i in as_int8])
+    inputs = [replace(b, nbytes=b.nbytes // 4) if i in as_int8 else b for i, b in enumerate(inputs)]
     rows = [spec.shape[0] for spec in signature.inputs if spec.role in ("input", "target", "weight")]
     return Entry(
-        name, tuple(with_bodies(model, graph)), rows[0] if rows else 0, bool(signature.mixing), inputs, outputs
+        name, tuple(with_bodies(model, graph)), rows[0] if rows else 0, bool(signature.mixing), tuple(inputs), outputs
     )
 
 

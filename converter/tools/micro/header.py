@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest, TensorSpec
 from converter.tools.micro import literals
-from converter.tools.micro.entries import features, figures, nbytes, row_values
+from converter.tools.micro.entries import features, figures, int8_values, nbytes, row_values
+from converter.tools.micro.int8_inputs import Int8Scale
 from converter.tools.micro.memory import Memory
 from converter.tools.micro.state_text import header_pieces, padding
 
@@ -28,7 +29,7 @@ def header(program: ProgramFile, arena: int, memory: Memory) -> str:
         arena: bytes that a sketch gives.
         memory: where the state and the gradients lie.
     """
-    manifest = program.manifest
+    manifest, integers = program.manifest, int8_values(program)
     sizes = {
         "kArenaBytes": arena,
         "kStateBytes": memory.state_bytes,
@@ -41,24 +42,29 @@ def header(program: ProgramFile, arena: int, memory: Memory) -> str:
             hash=manifest.graph_hash[:16],
             constants="\n".join(f"constexpr size_t {name} = {size};" for name, size in sizes.items()),
         ),
-        *_types(manifest),
-        _model(manifest, memory),
+        *_types(manifest, integers),
+        _model(manifest, memory, bool(integers)),
     ]
     return "\n\n".join(parts) + "\n\n}  // namespace pocketune\n\n#endif  // POCKETUNE_MODEL_H_\n"
 
 
-def _types(manifest: Manifest) -> list[str]:
+def _types(manifest: Manifest, integers: Mapping[int, Int8Scale]) -> list[str]:
     """Return the types of what the functions take and give."""
     values, outputs, counted = row_values(manifest), _outputs(manifest), figures(manifest)
-    made = [_pointers("Row", "A row to learn from or to judge by.", values)]
+    names = literals.names(map(_label, values))
+    made = [
+        _QUANTIZED.format(name=names[i], scale=literals.number(of.scale), zero=of.zero_point)
+        for i, of in integers.items()
+    ]
+    made.append(_pointers("Row", "A row to learn from or to judge by.", values, integers))
     if outputs or features(manifest):
         inputs = [spec for spec in values if spec.role == "input"]
-        made.append(_pointers("Input", "What the model takes of a row.", inputs))
+        made.append(_pointers("Input", "What the model takes of a row.", inputs, integers))
     if outputs:
-        made.append(_pointers("Output", "Where what the model gives of a row is written to.", outputs, writes=True))
+        made.append(_places(outputs))
     if features(manifest):
         targets = [spec for spec in values if spec.role == "target"]
-        made.append(_pointers("Known", "What a row whose features are known is to come to.", targets, len(values)))
+        made.append(_pointers("Known", "What a row whose features are known is to come to.", targets, (), len(values)))
     if counted:
         members = literals.names("accuracy" if spec.role == "correct" else spec.name for spec in counted)
         lines = "\n".join(f"  float {name};" for name in members)
@@ -66,41 +72,62 @@ def _types(manifest: Manifest) -> list[str]:
     return made
 
 
-def _pointers(name: str, says: str, specs: Sequence[TensorSpec], among: int = 0, writes: bool = False) -> str:
-    """Return a type of one pointer for each of some tensors of a row; of `among` values these are the last."""
-    void, const = ("void*", "") if writes else ("const void*", "const ")
-    members = literals.names(spec.label if "/" in spec.name else spec.name for spec in specs)
-    pairs = [(_TYPES[spec.dtype], spec.shape[1:], member) for spec, member in zip(specs, members, strict=True)]
-    return _POINTERS.format(
-        name=name,
-        says=says,
-        lines="\n".join(f"// {member}: {kind}{list(shape) or ''}" for kind, shape, member in pairs),
-        explicit="explicit " if len(specs) == 1 else "",
-        typed=", ".join(f"{const}{kind}* {member}" for kind, _, member in pairs),
-        members=", ".join(["nullptr"] * (max(among, len(specs)) - len(specs)) + members),
-        void=void,
-        count=max(among, len(specs)),
+def _pointers(name: str, says: str, specs: Sequence[TensorSpec], integers: Container[int], among: int = 0) -> str:
+    """Return a type of some values of a row; of `among` values these are the last, those in front are not read."""
+    members, kinds = literals.names(map(_label, specs)), [_TYPES[spec.dtype] for spec in specs]
+    front = ["{nullptr}"] * (max(among, len(specs)) - len(specs))
+    made = []
+    for stored in (False, True) if any(i in integers for i in range(len(specs))) else (False,):
+        as_int8 = [stored and i in integers for i in range(len(specs))]
+        types = ["int8_t" if of else kind for of, kind in zip(as_int8, kinds, strict=True)]
+        given = [f"{{{member}, true}}" if of else f"{{{member}}}" for of, member in zip(as_int8, members, strict=True)]
+        typed = ", ".join(f"const {kind}* {member}" for kind, member in zip(types, members, strict=True))
+        explicit = "explicit " if len(specs) == 1 else ""
+        made.append(f"  {explicit}{name}({typed}) : values{{{', '.join(front + given)}}} {{}}")
+    return _VALUES.format(
+        name=name, says=says, lines=_listed(specs, members), made="\n".join(made), count=max(among, len(specs))
     )
 
 
-def _model(manifest: Manifest, memory: Memory) -> str:
-    """Return the session with a function for each thing that the program does."""
+def _places(outputs: Sequence[TensorSpec]) -> str:
+    """Return a type of places for what the model gives."""
+    members = literals.names(map(_label, outputs))
+    return _OUTPUT.format(
+        lines=_listed(outputs, members),
+        explicit="explicit " if len(outputs) == 1 else "",
+        typed=", ".join(f"{_TYPES[spec.dtype]}* {member}" for spec, member in zip(outputs, members, strict=True)),
+        members=", ".join(members),
+        count=len(outputs),
+    )
+
+
+def _label(spec: TensorSpec) -> str:
+    return spec.label if "/" in spec.name else spec.name
+
+
+def _listed(specs: Sequence[TensorSpec], members: Sequence[str]) -> str:
+    pairs = zip(specs, members, strict=True)
+    return "\n".join(f"// {member}: {_TYPES[spec.dtype]}{list(spec.shape[1:]) or ''}" for spec, member in pairs)
+
+
+def _model(manifest: Manifest, memory: Memory, in_int8: bool) -> str:
+    """Return the session with a function for each thing that the program does; `in_int8`: of rows in int8, too."""
     values, outputs = row_values(manifest), _outputs(manifest)
-    x, y = _TYPES[values[0].dtype], _TYPES[values[-1].dtype]
+    y, kinds = _TYPES[values[-1].dtype], [_TYPES[values[0].dtype], *(["int8_t"] if in_int8 else [])]
     by_row = 1 in (manifest.batch, manifest.micro_batch)
     is_pair = [spec.role for spec in values] == ["input", "target"]
     functions = [_TRAIN]
     if by_row:
         functions.append(_ADD)
         if is_pair and prod(values[-1].shape[1:]) == 1:
-            functions.append(_ADD_PAIR.format(x=x, y=y))
+            functions += [_ADD_PAIR.format(x=x, y=y) for x in kinds]
     if figures(manifest):
         functions.append(_EVALUATE)
     if outputs:
         taken = sum(spec.role == "input" for spec in values)
         functions.append(_INFER.format(values=taken))
         if len(outputs) == taken == 1:
-            functions.append(_INFER_ONE.format(x=x, output=_TYPES[outputs[0].dtype]))
+            functions += [_INFER_ONE.format(x=x, output=_TYPES[outputs[0].dtype]) for x in kinds]
     if features(manifest):
         functions.append(_FEATURES)
         if by_row:
@@ -143,11 +170,19 @@ extern const Program kProgram;
 
 // What begin() takes, what a Model keeps of the state in RAM, what each place of a storage has to hold, rows of a step.
 {constants}"""
-_POINTERS = """// {says}
+_QUANTIZED = """// The int8 that the program computes with in place of a number of {name}.
+inline int8_t quantized_{name}(float number) {{ return quantized(number, {scale}, {zero}); }}"""
+_VALUES = """// {says}
 {lines}
 struct {name} {{
-  {explicit}{name}({typed}) : values{{{members}}} {{}}
-  {void} values[{count}];
+{made}
+  Value values[{count}];
+}};"""
+_OUTPUT = """// Where what the model gives of a row is written to.
+{lines}
+struct Output {{
+  {explicit}Output({typed}) : values{{{members}}} {{}}
+  void* values[{count}];
 }};"""
 _MODEL = """class Model : public Session {{
  public:

@@ -133,6 +133,19 @@ def keyword_net() -> Net:
     return Net(apply, params, (49, 10, 1))
 
 
+def image() -> Net:
+    """Three channels, and a depthwise filter of 7 x 7."""
+    rng = np.random.default_rng(8)
+    params = {"conv0": _filter(rng, 3, 3, 3, 8), "deep0": _filter(rng, 7, 7, 1, 8), **_dense(rng, 8, 4)}
+
+    def apply(p: Any, x: Any) -> Any:
+        x = jax.nn.relu(_conv(x, p["conv0"], (2, 2)))
+        x = jax.nn.relu(_conv(x, p["deep0"], groups=8))
+        return _stack({"head": p["head"]}, x.mean((1, 2)), jax.nn.relu)
+
+    return Net(apply, params, (16, 16, 3))
+
+
 def recurrent() -> Net:
     """A GRU of a few frames, then a dense layer."""
     rng = np.random.default_rng(4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from converter.tools.micro.export import export_c
 from scripts.micro.boards import BOARDS
 from scripts.micro.building import firmware, lacking, symbols
 from scripts.micro.device import Device, command
-from tests.runtime.engines.micro_nets import NETS
+from tests.runtime.engines.micro_nets import NETS, image
 
 SOURCES = Path(os.environ["MICRO_SOURCES"]) if "MICRO_SOURCES" in os.environ else None
 pytestmark = pytest.mark.skipif(lacking(SOURCES) is not None, reason=f"boards: {lacking(SOURCES)} (MICRO_SOURCES)")
 STEPS, CLOSE = 100, 1e-5
+MODEL_HEADER = "c/src/pocketune_model.h"
+NOT_FINITE = (np.nan, np.inf, -np.inf)
 ON_FEATURES = ("train", "features", "evaluate", "infer")
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "keyword": ("keyword", {"update": "head", "batch": 1, "optimizer": "sgd"}),
@@ -40,6 +43,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "recurrent": ("recurrent", {"update": "head", "batch": 2, "optimizer": "sgd"}),
 }
+IN_INT8: dict[str, tuple[str, dict[str, Any]]] = {
+    "int8": (
+        "image",
+        {"update": "head", "batch": 1, "optimizer": "sgd", "signatures": ON_FEATURES, "frozen": "int8",
+         "calibration": image().rows(8, np.random.default_rng(0))},
+    ),
+}  # fmt: skip
 #: Steps that overshoot: a first loss is finite, and no weight behind it.
 OVERSHOOTING: dict[str, tuple[str, dict[str, Any]]] = {
     "at-once": ("mlp-elu", {"update": "full", "batch": 1, "optimizer": optax.sgd(3e38)}),
@@ -48,10 +58,10 @@ OVERSHOOTING: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def device_of(board: str, case: str, folder: Path) -> tuple[Path, Device]:
-    net, options = (CASES | OVERSHOOTING)[case]
+    net, options = (CASES | IN_INT8 | OVERSHOOTING)[case]
     path = folder / "p.tflite"
     settings = {"loss": "sparse_categorical_crossentropy", "check": False, **options}
-    converter.build(NETS[net]().model(), target="tflm", **settings).write(path)
+    converter.build((NETS | {"image": image})[net]().model(), target="tflm", **settings).write(path)
     made = export_c(path, folder / "c")
     assert SOURCES is not None
     sizes = {"ARENA_BYTES": made.arena, "VALUES_BYTES": 1 << 16, "RESULT_BYTES": 1 << 16}
@@ -138,8 +148,32 @@ def test_wrong_rows_are_refused_and_change_nothing(tmp_path: Path) -> None:
     wrong = [[x, np.int32(4)], [x, np.int32(-1)], [np.full_like(x, np.nan), y]]
     commands = [command("d", 2), *(command("t", 2, [row]) for row in wrong), command("t", 2, [[x, y]] * 2)]
     before, *refused, after = device.run([*commands, command("d", 2)])
-    assert [answer.status for answer in refused] == ["target", "target", "not finite", "rows"]
+    assert [answer.status for answer in refused] == ["target", "target", "row", "rows"]
     assert before.data == after.data
+
+
+def test_rows_of_what_is_int8_in_front_come_as_numbers_or_integers(tmp_path: Path) -> None:
+    """Integers do not show that a number was NaN or infinite, so these are refused as they are made."""
+    path, device = device_of("cortex-m4", "int8", tmp_path)
+    rows = [row for (row,) in (rows_of(path, 1, seed) for seed in range(10))]
+    scale, zero = re.findall(r"return quantized\(number, (\S+)f, (\S+)\)", (tmp_path / MODEL_HEADER).read_text())[0]
+    stored = [np.clip(np.round(x / np.float32(scale)) + int(zero), -128, 127).astype(np.int8) for x, _ in rows]
+    bad = [np.where(np.arange(x.size).reshape(x.shape) == 5, number, x) for x in (rows[0][0],) for number in NOT_FINITE]
+    steps = [command("a", 2, [row]) for row in rows]
+    *trained, before, refused, worse, unseen, after, as_numbers, as_integers = device.run(
+        [*steps, command("d", 2)]
+        + [command("a", 2, [[x.astype(np.float32), rows[0][1]]]) for x in bad[:2]]
+        + [command("i", 2, [[bad[2].astype(np.float32)]]), command("d", 2)]
+        + [command("i", 2, [[rows[3][0]]]), command("j", 2, [[stored[3]]])]
+    )
+    assert [answer.status for answer in (refused, worse, unseen)] == ["row"] * 3
+    assert before.data == after.data
+    assert as_numbers.data == as_integers.data
+    with TrainingSession(path) as session:
+        losses = [session.train(*stacked([row])) for row in rows]
+        # LiteRT rounds int8 in another way than the reference kernels.
+        np.testing.assert_allclose([answer.floats()[0] for answer in trained], losses, atol=1e-2)
+        np.testing.assert_allclose(as_integers.floats(), session.infer(rows[3][0][None])[0], atol=1e-2)
 
 
 @pytest.mark.parametrize("case", OVERSHOOTING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from converter.tools.micro.body import add_of
 from converter.tools.micro.entries import entries
 from converter.tools.micro.export import export_c
 from converter.tools.micro.joined import joined
-from tests.runtime.engines.micro_nets import NETS, keyword_net
+from tests.runtime.engines.micro_nets import NETS, image, keyword_net
 
 #: Of the resolver of TensorFlow Lite Micro, as its header has them.
 ADDS = {
@@ -129,8 +130,49 @@ def test_a_step_on_features_stands_for_the_whole_one(tmp_path: Path) -> None:
         arenas[signatures] = max(made.arenas.values())
         assert made.left_out == ()
     assert made.arenas.keys() == {"features", "train_features", "infer"}
+    # Priced is the step that is called, beside the state and the features of its rows.
+    assert 0.95 < program.costs["arena_bytes"] / max(made.arenas["features"], made.arenas["train_features"]) < 1.05
+    assert program.costs["state_bytes"] == made.state
     assert arenas["train", "features", "infer"] == made.arenas["infer"] < 24 * 1024 < arenas["train", "infer"]
     assert "kFeatureBytes = 64;" in (tmp_path / "train-features-infer/src/pocketune_model.h").read_text()
+
+
+@pytest.mark.skipif(engine("tflm").missing() is not None, reason="tflm: no wheel")
+def test_a_row_that_is_made_int8_first_is_taken_as_int8(tmp_path: Path) -> None:
+    """An image is a quarter as large, of what computes in float32 in the rest as it is."""
+    from tflite_micro.python.tflite_micro.runtime import Interpreter
+
+    net = image()
+    rows = net.rows(8, np.random.default_rng(0))
+    settings = {"update": "head", "optimizer": "sgd", "batch": 1, "frozen": "int8", "calibration": rows}
+    program = read_program(converter.build(net.model(), target="tflm", check=False, **settings).data)
+    export_c(program.data, tmp_path / "out")
+    header = (tmp_path / "out/src/pocketune_model.h").read_text()
+    for text in ("Row(const int8_t* x, const int32_t* y)", "infer(const int8_t* x,", "infer(const float* x,"):
+        assert text in header
+    scale, zero = re.search(
+        r"quantized_x\(float number\) \{ return quantized\(number, (\S+)f, (\S+)\)", header
+    ).groups()
+    (part,) = [part for part in entries(program) if part.name == "infer"]
+    assert [b.nbytes for b in part.inputs if b.role == "Value"] == [16 * 16 * 3]
+    # LiteRT rounds int8 in another way than the reference kernels: the judge is the graph as it is in the file.
+    model = generated.Model.GetRootAs(program.data, 0)
+    stored = next(
+        s for s in map(model.SignatureDefs, range(model.SignatureDefsLength())) if s.SignatureKey() == b"infer"
+    )
+    whole = replace(part, graphs=(generated.SubGraphT.InitFromObj(model.Subgraphs(stored.SubgraphIndex())),))
+    x = np.clip(np.round(rows[:1] / np.float32(scale)) + int(zero), -128, 127).astype(np.int8)
+    with TrainingSession(program.data) as session:
+        state, near = list(session.state().values()), session.infer(rows[:1])
+    given = []
+    for entry, row in ((part, x), (whole, rows[:1])):
+        interpreter = Interpreter.from_bytes(joined(program, [entry]).data, arena_size=1 << 18)
+        for place, binding in enumerate(entry.inputs):
+            interpreter.set_input(row if binding.role == "Value" else state[binding.index], place)
+        interpreter.invoke()
+        given.append(interpreter.get_output(0))
+    np.testing.assert_array_equal(*given)
+    np.testing.assert_allclose(given[0], near, atol=5e-3)
 
 
 def test_programs_of_other_targets_and_states_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,21 @@ constexpr size_t kLeastArena = 2048;
 // Whether a number is finite. Kernels of TensorFlow Lite Micro make the largest one of infinity.
 bool is_finite(float number) { return std::fabs(number) < std::numeric_limits<float>::max(); }
 
+// Copies the numbers of a row into an input, as int8 where it takes these. False where one is NaN or infinite.
+bool put(const Value& value, const TfLiteTensor& input, uint8_t* to, uint32_t bytes) {
+  const bool quantizes = input.type == kTfLiteInt8 && input.params.scale != 0.0f && !value.stored;
+  if (!quantizes) std::memcpy(to, value.data, bytes);
+  if (!quantizes && input.type != kTfLiteFloat32) return true;
+  const uint8_t* from = static_cast<const uint8_t*>(value.data);
+  for (uint32_t n = 0; n < (quantizes ? bytes : bytes / sizeof(float)); ++n) {
+    float number;
+    std::memcpy(&number, from + sizeof(float) * n, sizeof number);
+    if (!is_finite(number)) return false;
+    if (quantizes) to[n] = static_cast<uint8_t>(quantized(number, input.params.scale, input.params.zero_point));
+  }
+  return true;
+}
+
 bool fits(const Target& target, const void* numbers) {
   for (uint32_t i = 0; i < target.count; ++i) {
     if (target.type == Type::kInt32) {
@@ -42,6 +57,11 @@ bool fits(const Target& target, const void* numbers) {
 
 }  // namespace
 
+int8_t quantized(float number, float scale, int32_t zero_point) {
+  const float place = std::round(number / scale) + static_cast<float>(zero_point);
+  return place >= 127.0f ? 127 : place > -128.0f ? static_cast<int8_t>(place) : -128;
+}
+
 const char* message(Status status) {
   switch (status) {
     case Status::kOk: return "ok";
@@ -49,6 +69,7 @@ const char* message(Status status) {
     case Status::kNotBegun: return "begin() has not succeeded";
     case Status::kRows: return "no row, more rows than a step takes, or not all where rows influence each other";
     case Status::kTarget: return "a label or number that the loss does not take";
+    case Status::kRow: return "a number of a row is NaN or infinite";
     case Status::kNotFinite: return "a number is NaN or infinite, often because the learning rate is too high";
     case Status::kFailed: return "an operator failed: see the log of TensorFlow Lite Micro";
     case Status::kNoState: return "no saved state";
@@ -122,7 +143,8 @@ Status Session::select(const Signature& signature) {
   return Status::kOk;
 }
 
-void Session::fill(const Signature& signature, const Call& call) {
+// False where a number of a row is NaN or infinite: what computes in int8 from there on would not show it.
+bool Session::fill(const Signature& signature, const Call& call) {
   for (uint8_t i = 0; i < signature.input_count; ++i) {
     const Binding& binding = signature.inputs[i];
     uint8_t* to = interpreter_->input(i)->data.uint8;
@@ -131,7 +153,8 @@ void Session::fill(const Signature& signature, const Call& call) {
       case Role::kValue:
         // Rows that are missing are copies of the first, of weight 0: numbers that the model can compute with.
         for (size_t r = 0; r < signature.rows; ++r) {
-          std::memcpy(to + r * row, call.rows[(r < call.count ? r : 0) * call.values + binding.index], row);
+          const Value& value = call.rows[(r < call.count ? r : 0) * call.values + binding.index];
+          if (!put(value, *interpreter_->input(i), to + r * row, row)) return false;
         }
         break;
       case Role::kWeight:
@@ -152,6 +175,7 @@ void Session::fill(const Signature& signature, const Call& call) {
       case Role::kResult: break;
     }
   }
+  return true;
 }
 
 // Whether all numbers of the state and of gradients that a call gave are finite: a loss may be where they are not.
@@ -191,21 +215,21 @@ float Session::result(const Signature& signature, uint8_t index) const {
 Status Session::invoke(const Signature& signature, const Call& call) {
   const Status status = select(signature);
   if (status != Status::kOk) return status;
-  fill(signature, call);
+  if (!fill(signature, call)) return Status::kRow;
   return interpreter_->Invoke() == kTfLiteOk ? Status::kOk : Status::kFailed;
 }
 
-Status Session::check(const void* const* rows, size_t count) const {
+Status Session::check(const Value* rows, size_t count) const {
   for (size_t r = 0; r < count; ++r) {
     for (uint8_t t = 0; t < program_.target_count; ++t) {
       const Target& target = program_.targets[t];
-      if (!fits(target, rows[r * program_.values + target.value])) return Status::kTarget;
+      if (!fits(target, rows[r * program_.values + target.value].data)) return Status::kTarget;
     }
   }
   return Status::kOk;
 }
 
-Status Session::features(const void* const* row, void* to) {
+Status Session::features(const Value* row, void* to) {
   const Signature& signature = program_.features;
   const Status status = invoke(signature, {row, program_.values, 1, 1.0f});
   if (status != Status::kOk) return status;
@@ -240,7 +264,7 @@ Status Session::update() {
   return Status::kOk;
 }
 
-Status Session::train(const void* const* rows, size_t count, float* loss) {
+Status Session::train(const Value* rows, size_t count, float* loss) {
   const Signature& step = program_.step;
   if (count == 0 || count > program_.batch || (step.whole && count != program_.batch)) return Status::kRows;
   Status status = check(rows, count);
@@ -266,7 +290,7 @@ Status Session::train(const void* const* rows, size_t count, float* loss) {
   return status;
 }
 
-Status Session::add(const void* const* row, float* loss, const void* known) {
+Status Session::add(const Value* row, float* loss, const void* known) {
   const bool sums = program_.apply.model != nullptr;
   if (!sums && program_.step.whole && program_.batch != 1) return Status::kRows;
   Status status = check(row, 1);
@@ -282,7 +306,7 @@ Status Session::add(const void* const* row, float* loss, const void* known) {
   return sums && ++pending_ == program_.batch ? update() : Status::kOk;
 }
 
-Status Session::evaluate(const void* const* rows, size_t count, float* figures) {
+Status Session::evaluate(const Value* rows, size_t count, float* figures) {
   const Signature& signature = program_.evaluate;
   if (count == 0 || (signature.whole && count % signature.rows != 0)) return Status::kRows;
   Status status = check(rows, count);
@@ -298,7 +322,7 @@ Status Session::evaluate(const void* const* rows, size_t count, float* figures) 
   return status == Status::kOk && !is_finite(figures[0]) ? Status::kNotFinite : status;
 }
 
-Status Session::infer(const void* const* rows, size_t values, size_t count, void* const* results) {
+Status Session::infer(const Value* rows, size_t values, size_t count, void* const* results) {
   const Signature& signature = program_.infer;
   if (count == 0 || count > signature.rows || (signature.whole && count != signature.rows)) return Status::kRows;
   const Status status = invoke(signature, {rows, values, count, 1.0f});

@@ -19,6 +19,7 @@ enum class Status : uint8_t {
   kNotBegun,       // begin() has not succeeded
   kRows,           // no row, more rows than a step takes, or fewer where rows of a batch influence each other
   kTarget,         // a label or number that the loss does not take
+  kRow,            // a number of a row that the model takes is NaN or infinite
   kNotFinite,      // the loss, a number of the new state, or one to save, is NaN or infinite; the state is as before
   kFailed,         // an operator failed; TensorFlow Lite Micro has logged which
   kNoState,        // neither generation is a good state
@@ -41,6 +42,15 @@ struct Storage {
   // All are written: flushes them.
   bool (*end)(void* context, int place);
 };
+
+// Numbers of a row: as the program has them or, where it makes int8 of them first, as these (`stored`).
+struct Value {
+  const void* data;
+  bool stored = false;
+};
+
+// The int8 that stands for a number; the least one for NaN.
+int8_t quantized(float number, float scale, int32_t zero_point);
 
 // What an input of a signature is filled with, or what an output is.
 enum class Role : uint8_t { kValue, kWeight, kRate, kState, kGradient, kResult, kFeature };
@@ -133,18 +143,18 @@ class Session {
   size_t arena_used() const { return arena_used_; }
 
  protected:
-  // `rows`: pointers to the values of each row, one row behind the other. `features`: of the row, where they are known; what
+  // `rows`: the values of each row, one row behind the other. `features`: of the row, where they are known; what
   // the model takes of it is not read then.
-  Status train(const void* const* rows, size_t count, float* loss);
-  Status add(const void* const* row, float* loss, const void* features = nullptr);
-  Status features(const void* const* row, void* to);
-  Status evaluate(const void* const* rows, size_t count, float* figures);
-  Status infer(const void* const* rows, size_t values, size_t count, void* const* results);
+  Status train(const Value* rows, size_t count, float* loss);
+  Status add(const Value* row, float* loss, const void* features = nullptr);
+  Status features(const Value* row, void* to);
+  Status evaluate(const Value* rows, size_t count, float* figures);
+  Status infer(const Value* rows, size_t values, size_t count, void* const* results);
 
  private:
   struct Call {
-    const void* const* rows;
-    size_t values, count;  // pointers of a row; rows
+    const Value* rows;
+    size_t values, count;  // values of a row; rows
     float weight;          // of each row
     const uint8_t* features = nullptr;
   };
@@ -152,11 +162,11 @@ class Session {
   Status invoke(const Signature& signature, const Call& call);
   Status add_up(const Call& call, float* loss);
   Status update();
-  void fill(const Signature& signature, const Call& call);
+  bool fill(const Signature& signature, const Call& call);
   bool finite(const Signature& signature) const;
   void keep(const Signature& signature);
   float result(const Signature& signature, uint8_t index) const;
-  Status check(const void* const* rows, size_t count) const;
+  Status check(const Value* rows, size_t count) const;
   void release();
 
   const Program& program_;

@@ -15,6 +15,8 @@ GROUP = "org.pocketune"
 LICENSE = ANDROID.parent / "LICENSE"
 #: What a shrinker of an app is to keep.
 RULES = ANDROID / "consumer-rules.pro"
+#: Of what a module has from others.
+NOTICE = "src/main/proto/NOTICE"
 LICENSE_NAME = "Apache-2.0"
 
 
@@ -23,16 +25,19 @@ def libraries() -> list[Module]:
     return [
         read("trainer", "jar", "Trains programs of Pocketune on the device."),
         read("runtime-tflite", "aar", "Pocketune's trainer on TensorFlow Lite."),
+        read("federated", "jar", "A client of federated training with Flower, on Pocketune's trainer."),
     ]
 
 
 def write(out: Path, module: Module) -> None:
     """Writes the files of one library: archive, sources, POM and their digests."""
     extra = {"META-INF/LICENSE": LICENSE.read_bytes()}
+    if (notice := module.folder / NOTICE).exists():
+        extra["META-INF/NOTICE"] = notice.read_bytes()
     rules = RULES.read_bytes()
     # R8 finds them in a jar there, of an AAR beside its classes.
     shrinking = {"META-INF/proguard/pocketune.pro": rules} if module.packaging == "jar" else {}
-    classes = jar(module.folder / "target/classes", (".class", ".kotlin_module"), extra | shrinking)
+    classes = jar(module.folder / "target/classes", (".class", ".kotlin_module", ".pro"), extra | shrinking)
     if module.packaging == "aar":
         gradle = (module.folder / "build.gradle.kts").read_text()
         levels = [int(_setting(gradle, name)) for name in ("minSdk", "compileSdk")]

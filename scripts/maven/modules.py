@@ -14,6 +14,8 @@ POM = "{http://maven.apache.org/POM/4.0.0}"
 UNPACKED = "tflite-library"
 #: TensorFlow's own dependency, which comes with tensorflow-lite.
 IMPLIED = "tensorflow-lite-api"
+#: What a Gradle build chooses the artefact of Android of, and Maven on a JVM takes by its own name.
+CHOSEN = {"okhttp-jvm": "okhttp"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def read(name: str, packaging: str, description: str) -> Module:
             found += [item for item in _unpacked(whole) if item.artifact != IMPLIED]
             continue
         given = each.findtext(f"{POM}version") or managed[group, artifact]
-        found.append(Dependency(group, artifact, whole(given)))
+        found.append(Dependency(group, CHOSEN.get(artifact, artifact), whole(given)))
     return Module(name, packaging, version, description, tuple(found))
 
 

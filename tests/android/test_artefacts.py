@@ -105,6 +105,18 @@ def test_the_jar_says_what_a_shrinker_keeps(repository: Path) -> None:
         assert jar.read("META-INF/proguard/pocketune.pro") == (ANDROID / "consumer-rules.pro").read_bytes()
 
 
+def test_the_client_of_federated_training_brings_notices_and_rules(repository: Path) -> None:
+    [file] = [path for path in repository.rglob("federated-*.jar") if "sources" not in path.name]
+    with zipfile.ZipFile(file) as jar:
+        names = jar.namelist()
+        assert b"Flower" in jar.read("META-INF/NOTICE")
+        assert {"META-INF/proguard/federated.pro", "org/pocketune/federated/FederatedClient.class"} <= set(names)
+        assert "org/pocketune/federated/wire/Message.class" in names
+    pom = next(repository.rglob("federated-*.pom")).read_text()
+    assert "<artifactId>okhttp</artifactId>" in pom
+    assert "<artifactId>trainer</artifactId>" in pom
+
+
 def test_aapt_takes_the_manifests(aar: zipfile.ZipFile, needed: list[Path], tmp_path: Path) -> None:
     sample = (SAMPLE / "AndroidManifest.xml").read_text()
     merged = sample.replace("<manifest ", '<manifest package="org.pocketune.sample" ')

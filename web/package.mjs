@@ -1,6 +1,7 @@
 /**
  * Builds the library into dist/package, an npm package that a page can also use as it lies there: trainer.js is one
- * module with LiteRT.js in it, litert/ holds the WebAssembly that it loads.
+ * module with LiteRT.js in it, litert/ holds the WebAssembly that it loads, federated.js takes part in federated training by
+ * the trainer.js beside it.
  */
 
 import { execFileSync } from "node:child_process";
@@ -16,15 +17,13 @@ const own = JSON.parse(await readFile("package.json", "utf8"));
 
 await rm(OUT, { recursive: true, force: true });
 await mkdir(`${OUT}/litert`, { recursive: true });
-await build({
-  bundle: true,
-  entryPoints: ["trainer.ts"],
-  format: "esm",
-  legalComments: "inline",
-  logLevel: "warning",
-  outfile: `${OUT}/trainer.js`,
-  target: "es2022",
-});
+const common = { bundle: true, format: "esm", legalComments: "inline", logLevel: "warning", target: "es2022" };
+const beside = {
+  name: "beside",
+  setup: (own) => own.onResolve({ filter: /\/trainer\.ts$/ }, () => ({ path: "./trainer.js", external: true })),
+};
+await build({ ...common, entryPoints: ["trainer.ts"], outfile: `${OUT}/trainer.js` });
+await build({ ...common, entryPoints: ["federated.ts"], outfile: `${OUT}/federated.js`, plugins: [beside] });
 execFileSync("node_modules/.bin/tsc", ["-p", "tsconfig.library.json"], { stdio: "inherit" });
 const types = await readdir(OUT, { recursive: true });
 for (const file of types.filter((name) => name.endsWith(".d.ts"))) {
@@ -40,6 +39,17 @@ await cp("README.md", `${OUT}/README.md`);
 const page = await readFile("../docs/web.md", "utf8");
 await writeFile(`${OUT}/web.md`, page.replaceAll(/\[([^\]]+)\]\((?!#|https?:)[^)]+\)/g, "$1"));
 await cp("../LICENSE", `${OUT}/LICENSE`);
+const varint = await readFile("node_modules/@bufbuild/protobuf/dist/esm/wire/varint.js", "utf8");
+const terms = varint.slice(0, varint.indexOf("/**")).replaceAll(/^\/\/ ?/gm, "");
+await writeFile(
+  `${OUT}/NOTICE`,
+  `federated.js contains a part of @bufbuild/protobuf: Copyright Buf Technologies, Inc., Apache-2.0, and of its
+variable-length integers:
+
+${terms}
+It speaks the protocol of Flower (https://flower.ai): Copyright Flower Labs GmbH, Apache-2.0.
+`,
+);
 await writeFile(
   `${OUT}/package.json`,
   `${JSON.stringify(
@@ -53,10 +63,20 @@ await writeFile(
       types: "./trainer.d.ts",
       exports: {
         ".": { types: "./trainer.d.ts", default: "./trainer.js" },
+        "./federated": { types: "./federated.d.ts", default: "./federated.js" },
         "./litert/*": "./litert/*",
         "./package.json": "./package.json",
       },
-      files: ["trainer.js", "trainer.d.ts", "trainer", "litert"],
+      files: [
+        "trainer.js",
+        "trainer.d.ts",
+        "trainer",
+        "federated.js",
+        "federated.d.ts",
+        "federated",
+        "litert",
+        "NOTICE",
+      ],
     },
     null,
     2,

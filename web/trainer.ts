@@ -1,5 +1,6 @@
 /** Pocketune in a browser: trains a program of the compiler on LiteRT.js, with the contract of the Kotlin trainer. */
 
+export type { Bytes } from "./trainer/bytes.ts";
 export { type LiteRtSource, liteRt } from "./trainer/engines/litert.ts";
 export type {
   Accelerator,
@@ -10,7 +11,8 @@ export type {
 } from "./trainer/engines/runtime.ts";
 export * from "./trainer/errors.ts";
 export type { Manifest } from "./trainer/manifest/manifest.ts";
-export type { Signature, TensorSpec } from "./trainer/manifest/manifest-records.ts";
+export type { Signature, StateTensor, TensorSpec } from "./trainer/manifest/manifest-records.ts";
+export { places } from "./trainer/manifest/view.ts";
 export { Program } from "./trainer/program/program.ts";
 export { type Evaluation, labelled, type Row, type Sample, type Values } from "./trainer/program/samples.ts";
 export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/session/events.ts";

@@ -20,7 +20,7 @@ StrategyName = Literal["fedavg", "fedprox", "fedadam"]
 _CLASSES = {"fedavg": "FedAvg", "fedprox": "FedProx", "fedadam": "FedAdam"}
 _TEMPLATES = Path(__file__).with_name("template")
 #: Where each template goes.
-_FILES = {"pyproject.toml": "", "README.md": "", "server.py": "federation", "client.py": "federation"}
+_FILES = {"pyproject.toml": "", "README.md": "", "Caddyfile": "", "server.py": "federation", "client.py": "federation"}
 
 
 @dataclass(frozen=True)

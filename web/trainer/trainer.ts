@@ -16,7 +16,7 @@ import { chosenOf, hasTrained, withChannels } from "./state/channels.ts";
 import { checkKnown, classesOf } from "./state/classes.ts";
 import { Checkpoints, TwoGenerations, taken } from "./state/generations.ts";
 import { type Adopt, specOf, UNPROVEN } from "./state/interchange.ts";
-import { isFiniteTensor, isStateOf, pack } from "./state/state-file.ts";
+import { isFiniteTensor, isStateOf, pack, replaced } from "./state/state-file.ts";
 import type { Store } from "./state/store.ts";
 
 /** What was restored. */
@@ -314,6 +314,21 @@ export class Trainer {
    */
   async setAside(): Promise<void> {
     await this.alone(() => this.personal.setAside());
+  }
+
+  /** The state in memory: a copy of each tensor by its name in the program, little-endian. */
+  async tensors(): Promise<Map<string, Bytes>> {
+    return await this.alone(async () => new Map((await this.engine.read()).map(({ name, bytes }) => [name, bytes])));
+  }
+
+  /**
+   * Puts tensors into the state in memory, by their names in the program; the others stay. `save` keeps it. Throws
+   * InputError and DivergedError; nothing has changed then.
+   */
+  async putTensors(tensors: ReadonlyMap<string, Bytes>): Promise<void> {
+    await this.alone(async () => {
+      await this.engine.write(replaced(this.program.manifest, await this.engine.read(), tensors));
+    });
   }
 
   /** The state in memory as a file for the host or another device. Throws DivergedError. */

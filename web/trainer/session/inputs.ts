@@ -77,9 +77,12 @@ export class Inputs {
 
   /** What a plan asks for. */
   checkPlan(plan: WholePlan): void {
-    const { epochs, checkpointEvery, seed } = plan;
+    const { epochs, checkpointEvery, seed, firstEpoch, steps } = plan;
     if (!Number.isSafeInteger(epochs) || epochs < 1) refuse(`epochs must be at least 1, got ${epochs}`);
     if (!Number.isSafeInteger(seed)) refuse(`seed must be a whole number, got ${seed}`);
+    if (!Number.isSafeInteger(firstEpoch) || firstEpoch < 0 || !((steps ?? 1) >= 1)) {
+      refuse(`firstEpoch must not be below 0 and steps not below 1, got ${firstEpoch} and ${steps}`);
+    }
     if (!Number.isSafeInteger(checkpointEvery) || checkpointEvery < 0) {
       refuse(`checkpointEvery must not be below 0, got ${checkpointEvery}`);
     }

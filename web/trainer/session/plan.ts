@@ -40,6 +40,10 @@ export interface Plan {
   readonly earlyStop?: { readonly patience?: number };
   /** Steps between checkpoints of the unfinished training in the store; 100. 0 writes none. */
   readonly checkpointEvery?: number;
+  /** The number of the first epoch, so that trainings one after another have the orders of a single one; 0. */
+  readonly firstEpoch?: number;
+  /** After so many steps it ends, wherever it is; else after the epochs. */
+  readonly steps?: number;
 }
 
 /** A plan with nothing left out. */
@@ -53,6 +57,8 @@ export interface WholePlan {
   readonly balanceClasses: boolean;
   readonly earlyStop: { readonly patience: number } | null;
   readonly checkpointEvery: number;
+  readonly firstEpoch: number;
+  readonly steps: number | null;
 }
 
 export function whole(plan: Plan): WholePlan {
@@ -66,6 +72,8 @@ export function whole(plan: Plan): WholePlan {
     balanceClasses: plan.balanceClasses ?? false,
     earlyStop: plan.earlyStop ? { patience: plan.earlyStop.patience ?? 2 } : null,
     checkpointEvery: plan.checkpointEvery ?? 100,
+    firstEpoch: plan.firstEpoch ?? 0,
+    steps: plan.steps ?? null,
   };
 }
 

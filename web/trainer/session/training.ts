@@ -85,6 +85,7 @@ export class Training {
       yield* this.epoch(epoch, done);
       if (!this.isSettled) yield* this.judge(epoch);
       if (this.isSettled) return;
+      if ((epoch + 1) * perEpoch >= this.rates.length) break;
     }
     yield* this.finish(before);
   }
@@ -103,9 +104,10 @@ export class Training {
   private async *epoch(epoch: number, done: number): Events {
     const { engine, gate, alone, checkGoesOn } = this.shop;
     const perEpoch = this.curriculum.stepsPerEpoch;
-    for (const [i, rows] of this.curriculum.batches(epoch).entries()) {
+    for (const [i, rows] of this.curriculum.batches(this.plan.firstEpoch + epoch).entries()) {
       const step = epoch * perEpoch + i;
       if (step < done) continue;
+      if (step >= this.rates.length) return;
       yield* gate.pass(checkGoesOn);
       const why = await this.standstill.at(step, () => alone(() => engine.read()));
       if (why !== null) yield { kind: "standstill", step, why };
@@ -206,8 +208,9 @@ export class Training {
 
   /** A digest of all that decides the course of a training. */
   private async digest(): Promise<string> {
-    const { epochs, shuffle, seed, replay, balanceClasses } = this.plan;
-    const pieces: Uint8Array[] = [utf8(JSON.stringify([epochs, shuffle, seed, replay?.share ?? null, balanceClasses]))];
+    const { epochs, shuffle, seed, replay, balanceClasses, firstEpoch } = this.plan;
+    const orders = [epochs, shuffle, seed, replay?.share ?? null, balanceClasses, firstEpoch];
+    const pieces: Uint8Array[] = [utf8(JSON.stringify(orders))];
     pieces.push(bytesOf(this.rates), ...this.before.map((tensor) => tensor.bytes));
     const row = (values: Row) => {
       for (const name of Object.keys(values).sort()) pieces.push(utf8(name), bytesOf(values[name] ?? new Uint8Array()));
@@ -222,7 +225,7 @@ export class Training {
 }
 
 function ratesOf(plan: WholePlan, perEpoch: number, { learningRate, runningRate }: Manifest): Float32Array {
-  const steps = plan.epochs * perEpoch;
+  const steps = Math.min(plan.epochs * perEpoch, plan.steps ?? Number.POSITIVE_INFINITY);
   if (steps > MOST_STEPS) throw new InputError(`${steps} steps are too many, the limit is ${MOST_STEPS}`);
   if (runningRate !== null && plan.learningRate !== null) {
     throw new InputError(

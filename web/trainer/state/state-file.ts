@@ -67,6 +67,29 @@ export function isStateOf(manifest: Manifest, tensors: StoredTensor[]): boolean 
   return isAll && choices.every((choice) => areChannels(choice, bytesOf(choice.indices)));
 }
 
+/**
+ * A state in which some tensors, by their names, are others. Throws InputError: the program has no such tensor, or one of
+ * another size, or the channels are none that its weights have; DivergedError: one is not finite.
+ */
+export function replaced(
+  manifest: Manifest,
+  state: StoredTensor[],
+  tensors: ReadonlyMap<string, Bytes>,
+): StoredTensor[] {
+  const known = new Map(state.map((tensor) => [tensor.name, tensor]));
+  for (const [name, bytes] of tensors) {
+    const spec = known.get(name);
+    if (!spec) throw new InputError(`${name}: the program has no such tensor`);
+    if (bytes.length !== spec.bytes.length) {
+      throw new InputError(`${name}: ${bytes.length} bytes, and it has ${spec.bytes.length}`);
+    }
+    if (!isFiniteTensor({ ...spec, bytes })) throw new DivergedError(`${name} holds NaN or infinity`);
+  }
+  const next = state.map((tensor) => ({ ...tensor, bytes: tensors.get(tensor.name) ?? tensor.bytes }));
+  if (!isStateOf(manifest, next)) throw new InputError("the channels are none that the program's weights have");
+  return next;
+}
+
 /** How many bytes a file of such a state takes at most. */
 export function largestFile({ tensors }: StateSpec): number {
   const data = tensors.reduce((sum, tensor) => sum + byteSize(tensor), 0);

@@ -1,0 +1,200 @@
+import { type Bytes, messageOf, PocketuneError, type Sample } from "../trainer.ts";
+import { EndedRoundError, FederatedError, LostServerError, RefusedRoundError, UnknownNodeError } from "./errors.ts";
+import { type Asked, BEAT_SECONDS, Fleet } from "./fleet.ts";
+import { Http, jittered, pause, type SuperLink } from "./http.ts";
+import type { NodeKey } from "./key.ts";
+import { Outgoing } from "./objects.ts";
+import type { Participant } from "./participant.ts";
+import { configOf, type Figures, metricsOf } from "./values.ts";
+
+/** The user's rows, and those to judge by: the same where they are left out. */
+export interface Rows {
+  readonly samples: readonly Sample[];
+  readonly heldOut?: readonly Sample[];
+}
+
+/** What a client did: messages that it answered with numbers, why it did not answer others, and bytes that left the device. */
+export interface Served {
+  readonly messages: number;
+  readonly errors: readonly string[];
+  readonly bytes: number;
+}
+
+/** How a client takes part. */
+export interface ServeOptions {
+  /** It ends when there was no work for so long; never where it is left out. */
+  readonly idleMillis?: number;
+  /** Between two questions whether there is work, give or take a fifth; 3000. Minutes for many pages. */
+  readonly pollMillis?: number;
+  /** Ends it: a round that runs is left, and the server goes on with the others. */
+  readonly signal?: AbortSignal;
+  /** Is told of each round in a sentence. */
+  readonly say?: (sentence: string) => void;
+}
+
+/** Bytes of a message beside its arrays, and how often what the arrays may have is in it. */
+const [BESIDE, TIMES] = [2 ** 20, 4];
+/** Runs whose slots are kept: the server names the runs. */
+const RUNS = 8;
+const LEAVE = 5000;
+const POLL = 3000;
+
+/**
+ * A client of an unmodified Flower SuperLink 1.42, for a page's worker. The server's Python app is never fetched: what runs is the
+ * program, whatever the server sends.
+ */
+export class FederatedClient {
+  private readonly most: number;
+  private readonly http: Http;
+  /** What the optimizer had at the end of a round, by run. */
+  private readonly slots = new Map<bigint, ReadonlyMap<string, Bytes>>();
+
+  /** `key` is kept by the page (`NodeKey.kept`); the client registers it where it is new to the server. Throws TypeError. */
+  constructor(
+    private readonly participant: Participant,
+    link: SuperLink,
+    private readonly key: NodeKey,
+  ) {
+    this.most = BESIDE + TIMES * participant.exchange.bytes(true);
+    this.http = new Http(link, key, this.most);
+  }
+
+  /**
+   * Takes part in the rounds of the server, until there was no work for `idleMillis` or the signal ends it, which is no error.
+   * `rows` are read anew for each message. Throws LostServerError: there is no server, or it does not take this client.
+   */
+  async serve(rows: () => Promise<Rows> | Rows, options: ServeOptions = {}): Promise<Served> {
+    const ended = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, ended.signal]) : ended.signal;
+    const calls = (name: string, request: Bytes) => this.http.call(name, request, signal);
+    const fleet = new Fleet(this.key, this.most, () => this.http.now(), calls, signal);
+    const { say } = options;
+    // Not as a method of anything, which `postMessage` would refuse.
+    const sitting = new Sitting(fleet, this.participant, this.slots, signal, (sentence) => say?.(sentence));
+    try {
+      await fleet.join();
+      void beats(fleet, signal);
+      await sitting.rounds(rows, options.idleMillis ?? Number.POSITIVE_INFINITY, options.pollMillis ?? POLL);
+    } catch (error) {
+      if (!options.signal?.aborted || error !== options.signal.reason) throw error;
+    } finally {
+      ended.abort();
+      await fleet.leave((name, request) => this.http.call(name, request, AbortSignal.timeout(LEAVE)));
+    }
+    return sitting.served;
+  }
+}
+
+/** Signs of life until the signal. */
+async function beats(fleet: Fleet, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await pause(BEAT_SECONDS * 1000 * (0.6 + 0.2 * Math.random()), signal).catch(() => undefined);
+    if (!signal.aborted) await fleet.beat().catch(() => undefined);
+  }
+}
+
+/** One `serve`. */
+class Sitting {
+  private messages = 0;
+  private bytes = 0;
+  private readonly errors: string[] = [];
+
+  constructor(
+    private readonly fleet: Fleet,
+    private readonly participant: Participant,
+    private readonly slots: Map<bigint, ReadonlyMap<string, Bytes>>,
+    private readonly signal: AbortSignal,
+    private readonly say: (sentence: string) => void,
+  ) {}
+
+  get served(): Served {
+    return { messages: this.messages, errors: this.errors, bytes: this.bytes };
+  }
+
+  async rounds(rows: () => Promise<Rows> | Rows, idleMillis: number, pollMillis: number): Promise<void> {
+    let last = performance.now();
+    while (performance.now() - last < idleMillis) {
+      const asked = await this.pulled();
+      if (!asked) {
+        await pause(jittered(pollMillis), this.signal);
+        continue;
+      }
+      try {
+        await this.answer(asked, await rows());
+      } catch (error) {
+        // A server that began anew is joined again when it is asked next.
+        const isOver = [UnknownNodeError, RefusedRoundError, EndedRoundError].some((kind) => error instanceof kind);
+        if (!isOver) throw error;
+        this.note(messageOf(error));
+      }
+      last = performance.now();
+    }
+  }
+
+  private async pulled(): Promise<Asked | null> {
+    try {
+      return await this.fleet.pull();
+    } catch (error) {
+      const isUnknown = error instanceof UnknownNodeError;
+      if (!(error instanceof FederatedError) || (error instanceof LostServerError && !isUnknown)) throw error;
+      this.note(error.message);
+      if (isUnknown) await this.fleet.join();
+      return null;
+    }
+  }
+
+  private async answer(asked: Asked, rows: Rows): Promise<void> {
+    const begun = performance.now();
+    let records: Outgoing;
+    try {
+      records = await this.records(asked, rows);
+    } catch (error) {
+      this.signal.throwIfAborted();
+      // Whatever is wrong with the message, the rows or the runtime: the server goes on with the others.
+      const isKnown = error instanceof FederatedError || error instanceof PocketuneError;
+      const why = isKnown ? error.message : String(error);
+      await this.fleet.refuse(asked.head, why);
+      this.note(`answered with an error: ${why}`);
+      return;
+    }
+    const sent = await this.fleet.reply(asked.head, records, (performance.now() - begun) / 1000);
+    this.messages++;
+    this.bytes += sent;
+    this.say(`${asked.head.message_type}: ${sent} bytes left this device`);
+  }
+
+  private async records({ head, records }: Asked, rows: Rows): Promise<Outgoing> {
+    const kind = head.message_type;
+    if (kind === "query") {
+      const config = await Outgoing.of("ConfigRecord", configOf(this.participant.describe(rows.samples)));
+      return await Outgoing.records(null, { config });
+    }
+    const [[arrays, ...moreArrays], [config, ...moreConfigs]] = [
+      [...records.arrays.values()],
+      [...records.configs.values()],
+    ];
+    if (!arrays || !config || moreArrays.length + moreConfigs.length > 0) {
+      const came = `${records.arrays.size} records of arrays and ${records.configs.size} records of config`;
+      throw new RefusedRoundError(`the server sent ${came}, and one of each is expected`);
+    }
+    const metrics = async (figures: Figures) => ({ metrics: await Outgoing.of("MetricRecord", metricsOf(figures)) });
+    if (kind === "evaluate") {
+      const judged = rows.heldOut ?? rows.samples;
+      return await Outgoing.records(null, await metrics(await this.participant.evaluate(arrays, config, judged)));
+    }
+    if (kind !== "train") {
+      throw new RefusedRoundError(`the server asks for '${kind}', which this client does not do`);
+    }
+    const before = this.slots.get(head.run_id) ?? new Map();
+    const trained = await this.participant.train(arrays, config, rows.samples, before, this.signal);
+    this.slots.delete(head.run_id);
+    this.slots.set(head.run_id, trained.slots);
+    for (const run of [...this.slots.keys()].slice(0, -RUNS)) this.slots.delete(run);
+    return await Outgoing.records(trained.arrays, await metrics(trained.figures));
+  }
+
+  private note(why: string): void {
+    this.errors.push(why);
+    this.say(why);
+  }
+}

@@ -1,0 +1,45 @@
+import { InputError, type Manifest, type StateTensor } from "../trainer.ts";
+
+/** A slot of the optimizer that holds the loss of the last step. */
+export const LOSS_OF_STEP = "optimizer/loss";
+
+/** What the user calls it. */
+export function calledOf(tensor: StateTensor): string {
+  return tensor.model?.name ?? tensor.tensor;
+}
+
+/**
+ * What programs have in common whose trained tensors may be averaged, as the host's `pocketune.federated.identity` gives it: 64
+ * hexadecimal digits. Throws InputError where there is no such thing.
+ */
+export async function federatedIdentity(manifest: Manifest): Promise<string> {
+  if (manifest.choices.length > 0) {
+    throw new InputError(
+      `${manifest.name} trains channels that each device chooses: they cannot be averaged. Build with update='sparse'`,
+    );
+  }
+  const own = manifest.identity;
+  if (!own) {
+    throw new InputError(`${manifest.name} does not say what it is: an older Pocketune built it. Build it anew`);
+  }
+  const trained = manifest.stateTensors.filter((tensor) => !tensor.slot && tensor.tensor !== LOSS_OF_STEP);
+  const lines = trained.map((it) => `${calledOf(it)} ${it.dtype} ${(it.model?.shape ?? it.shape).join("x")}`);
+  const text = [
+    `pocketune-federated/${own.version}`,
+    own.forward,
+    own.update,
+    own.int8,
+    ...own.frozen.map((weight) => weight.digest),
+    ...lines.sort(byCodePoint),
+  ].join("\n");
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The order of Python's strings. */
+function byCodePoint(a: string, b: string): number {
+  const [these, those] = [[...a], [...b]];
+  const at = these.findIndex((letter, i) => letter !== those[i]);
+  if (at < 0) return these.length - those.length;
+  return (these[at]?.codePointAt(0) ?? 0) - (those[at]?.codePointAt(0) ?? -1);
+}

@@ -30,7 +30,7 @@ def kotlin(link: Link, program: Path, rows: Path) -> subprocess.Popen[str]:
     version = re.search(r"<tflite.version>(.*)<", (ANDROID / "pom.xml").read_text())[1]
     command = ["java", "-Xmx512m", "-XX:+UseSerialGC", f"-Djava.library.path={ANDROID}/target/natives/{version}"]
     command += ["-cp", f"{ANDROID}/desktop/target/classes:{CLASSES.read_text()}", "org.pocketune.desktop.MainKt"]
-    command += [str(program), str(rows), "--superlink", link.address, "--poll", "0.3", "--idle", "20"]
+    command += [str(program), str(rows), "--superlink", link.address, "--poll", "0.3", "--idle", "60"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=program.parent, **pipes)
 

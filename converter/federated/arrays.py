@@ -211,7 +211,7 @@ def identity_of(manifest: Manifest) -> str:
     identity = manifest.identity
     if identity is None:
         raise UsageError(
-            f"{manifest.name} does not say what it is: an older Pocketune built it. Build it anew", page="federated"
+            f"{manifest.name} has no identity: an older Pocketune built it. Build it again", page="federated"
         )
     trained = [t for t in manifest.state_tensors if not t.slot and t.tensor != LOSS_OF_STEP]
     lines = [

@@ -114,7 +114,7 @@ def with_room(graph: Graph, room: Room) -> Graph:
     layer = last_layer(graph)
     if layer is None:
         raise UsageError(
-            f"classes='{room}': the model does not end in a dense layer with a bias, and a softmax or nothing behind "
+            f"classes='{room}': the model does not end in a dense layer with a bias, and a softmax or nothing after "
             "it, to which classes could be added",
             page="arguments",
         )

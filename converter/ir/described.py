@@ -40,7 +40,7 @@ def is_described(array: np.ndarray) -> bool:
 
 
 def is_of_float16(array: np.ndarray) -> bool:
-    """Return whether float16 has the numbers of a described tensor."""
+    """Return whether float16 represents the numbers of a described tensor exactly."""
     return not _payload(array) % 2
 
 

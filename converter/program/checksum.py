@@ -51,7 +51,7 @@ def verify_checksum(data: bytes | mmap.mmap) -> str:
     """
     if data[: len(STATE)] == STATE:
         raise UsageError(
-            "it is a saved state and no program: name the program that it was saved of, and the state behind it "
+            "it is a saved state, not a program: name its program first, and then the state "
             "(pocketune state FILE shows what a state holds)",
             page="program-files",
         )

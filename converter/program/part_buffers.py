@@ -12,7 +12,7 @@ from converter.program.flatbuffer.buffers import Buffers
 
 
 class PartBuffers(Buffers):
-    """The buffers of a plain model: for each the part that it is, and no data."""
+    """Buffers of a plain model, which record the part that fills each of them instead of its data."""
 
     def __init__(self, program: Buffers) -> None:
         super().__init__()

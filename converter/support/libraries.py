@@ -13,7 +13,7 @@ def loaded(name: str) -> Any:
 
 
 def is_instance(candidate: Any, module: str, *classes: str) -> bool:
-    """Return whether something is an object of a class of a module; of a module that nothing imported, it is none.
+    """Return whether an object is an instance of classes of a module; False if the module has not been imported.
 
     Args:
         candidate: anything.

@@ -62,7 +62,9 @@ def constraint_notes(constraints: Mapping[str, Constraint], weights: Mapping[Val
         if name not in trained:
             continue
         if constraint.holds(trained[name]):
-            notes.append(Note(name, "as compiled", f"the constraint {constraint.said}, which holds behind each step"))
+            notes.append(
+                Note(name, "as compiled", f"the constraint {constraint.said}, which is applied after each step")
+            )
         else:
             why = "it looks at the whole weight, of which a part trains: train all of it, or none"
             notes.append(Note(name, "left out", f"the constraint {constraint.said}: {why}"))

@@ -33,10 +33,15 @@ def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
         UnsupportedError: something is dropped within a loop that stays one, where each step would drop the same.
     """
     if inside := [node for node in dropouts(graph) if node not in graph.nodes]:
-        reason, advice = "dropout within a long loop", "drop before or behind the loop, or build with dropout='off'"
+        reason, advice = (
+            "dropout within a long loop",
+            "apply dropout before or after the loop, or build with dropout='off'",
+        )
         sites = [UnsupportedSite("dropout", n.origin.layer, n.origin.source, reason, advice) for n in inside]
         where = ", ".join(sorted({str(node.origin) for node in inside}))
-        raise UnsupportedError(f"{reason}, {where}, would drop the same in each step: {advice}", sites, page="dropout")
+        raise UnsupportedError(
+            f"{reason}, {where}, would drop the same elements in each step: {advice}", sites, page="dropout"
+        )
     counted = graph.copy()
     counted.parameters[counter] = parameter
 

@@ -203,7 +203,7 @@ def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) ->
         rules = ", ".join(f"{name!r}: 0" for name in silent)
         raise NumericError(
             f"these parameters get no gradient, the loss does not depend on them: {', '.join(silent)}. Freeze them by "
-            f'update rules behind the others: update={{"*": 1, {rules}}}, where everything else is to train.'
+            f'later update rules: update={{"*": 1, {rules}}}, where everything else is to train.'
         )
     return backward, gradients
 

@@ -19,7 +19,7 @@ def test_files_in_each_others_place_are_called_what_they_are(run: Run, tmp_path:
     with pocketune.TrainingSession(program) as session:
         session.save(state)
     assert "a training program of Pocketune, built already" in run("estimate", str(program), "--device", "pixel-9").err
-    assert "a saved state and no program" in run("inspect", str(state)).err
+    assert "a saved state, not a program" in run("inspect", str(state)).err
     text = run("inspect", str(program)).out
     trained, statistics = text.split("What trains")[0].split("Statistics, which a step updates")
     assert "1.weight" in trained

@@ -95,7 +95,7 @@ def test_the_command_line_says_it_too(run: Run, full: Callable[[int], None], tmp
 @pytest.mark.parametrize("rows", [pocketune.runtime.rows_of_texts, pocketune.runtime.packed_texts])
 def test_texts_that_are_no_rows_are_refused(rows: Callable[..., Any]) -> None:
     for texts, length, said in (
-        ([[1, 2], [1] * 10], 8, "text 1 has 10 tokens, and a row holds 8 and the one behind them"),
+        ([[1, 2], [1] * 10], 8, "text 1 has 10 tokens, and a row holds 8 and the one after them"),
         ([[1]], 8, "text 0: token ids are a list of two or more"),
         ([[1, -5, 3]], 8, "text 0: -5 to 3 are no token ids"),
         ([[1, 1 << 31]], 8, "are no token ids"),

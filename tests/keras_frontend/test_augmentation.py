@@ -61,7 +61,7 @@ def test_pictures_are_flipped_in_some_steps(functional: bool, tmp_path: Path) ->
 def test_layers_in_a_row_and_in_a_model() -> None:
     bright = layers.RandomBrightness(0.2, value_range=(0, 10))
     nested = keras.Sequential([layers.GaussianNoise(0.0), layers.RandomFlip("vertical", name="late")], name="more")
-    with pytest.raises(UsageError, match="late stand behind layers"):
+    with pytest.raises(UsageError, match="late come after layers"):
         converter.build(model_of(nested), batch=1, augment="keras")
     model = model_of(bright, keras.Sequential([layers.RandomFlip("vertical")]))
     found = losses_of(converter.build(model, batch=1, augment="keras", check=False))
@@ -210,7 +210,7 @@ def test_a_layer_that_asks_for_a_number_is_named() -> None:
 
 def test_what_it_cannot_mean_is_refused() -> None:
     after = model_of(layers.RandomFlip(), layers.ReLU(), layers.RandomFlip(name="late"))
-    for model, why in ((model_of(), "does not begin with random layers"), (after, "late stand behind layers")):
+    for model, why in ((model_of(), "does not begin with random layers"), (after, "late come after layers")):
         with pytest.raises(UsageError, match=why):
             converter.build(model, batch=1, augment="keras")
 

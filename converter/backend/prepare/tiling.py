@@ -163,9 +163,9 @@ class _RowByRow:
         return first is not None and self._trains(first)
 
     def tiled(self, tiling: _Tiling) -> Graph:
-        """Return the graph with these nodes in parts.
+        """Return the graph with these nodes computed in parts.
 
-        What crosses their end is whole again, as the value it was before.
+        Values that later nodes read are joined again, and are the same values as before.
         """
         chosen = self._nodes[tiling.start : tiling.end]
         made = {v for node in chosen for v in node.outputs}

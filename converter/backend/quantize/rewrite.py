@@ -81,7 +81,7 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
         return bool(node.op.factors)
 
     def step(node: Node) -> float:
-        """Return the coarsest of what the node's sums or products are counted in."""
+        """Return the largest quantisation step among the node's sums or products."""
         if node.op.int8_weights:
             of_x, to = quantization(node.inputs[0]), quantization(node.output)
             weight, bias, axis = _weight_and_bias(graph, node)

@@ -54,10 +54,11 @@ class Segments:
         """Return the graph with the segments computed again.
 
         Args:
-            cut_once_more: each behind what is largest in it: all before is computed a third time, and is not there
-                while what is behind goes backward.
-            together: of so many that follow each other what enters the first is kept. What enters the others is made
-                of that when the last of them goes backward, by a third computation of all but the last.
+            cut_once_more: cut each segment a second time, after its largest value. The first part is computed a third
+                time, so it is not in memory during the backward pass of the second.
+            together: of this many consecutive segments only the input of the first is kept. The inputs of the others
+                are computed from it when the backward pass of the last begins, by a third computation of all but the
+                last.
         """
         return self._forward.recomputed(self._cuts, self._kept_cuts(together), cut_once_more)
 

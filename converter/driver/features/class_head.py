@@ -54,7 +54,7 @@ def find(c: Compilation) -> Compilation:
     layer = last_layer(c.source.graph)
     if layer is None:
         raise UsageError(
-            f"{_MEANS}: the model does not end in a dense layer with a bias, and a softmax or nothing behind it",
+            f"{_MEANS}: the model does not end in a dense layer with a bias, and a softmax or nothing after it",
             page="arguments",
         )
     named = c.source.graph.parameters

@@ -27,7 +27,7 @@ def store(c: Compilation) -> Compilation:
     if c.options.frozen == "int4-dynamic" and not any(layer.form == "int4-dynamic" for layer in layers):
         raise NothingToQuantizeError(
             "frozen='int4-dynamic' rounds nothing: no frozen dense layer has its scales by output and another product "
-            "behind it. frozen='int4' builds the same program"
+            "after it. frozen='int4' builds the same program"
         )
     notes = [*c.notes, *_rounding_notes(layers)]
     return replace(

@@ -26,14 +26,12 @@ def carry_over(c: Compilation) -> Compilation:
         _check_fed(c)
         model, probed, count = file.computed(c.graphs.model), file.computed(c.graphs.probed), 0
         if file.is_quantized:
-            said = f"{c.target.name} runs no operators on integers: near the file's numbers, not its bits"
+            said = f"{c.target.name} runs no integer operators: close to the file's numbers, not equal to the bit"
             notes.append(Note("quantised layers", "in float32", said))
     else:
         (model, count), (probed, _) = file.carried(c.graphs.model), file.carried(c.graphs.probed)
     if count:
-        notes.append(
-            Note(f"{count} operators", "as in the file", "nothing in front of them trains: to the bit the same")
-        )
+        notes.append(Note(f"{count} operators", "as in the file", "nothing before them trains: equal to the last bit"))
     rows = [
         replace(row, why=f"{row.why}; integers in the file, float32 here")
         if row.fraction and row.parameter in file.integers

@@ -45,7 +45,7 @@ def compiled(text: str) -> Template:
 
 
 def run(template: Template, given: dict[str, Any]) -> tuple[str, tuple[Span, ...]]:
-    """Return what a template makes of its variables, and where in it the bodies of `{% generation %}` stand.
+    """Return the text that a template renders from its variables, and the positions of the bodies of `{% generation %}` stand.
 
     Raises:
         FAILURES: it does not take them.

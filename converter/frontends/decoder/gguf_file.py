@@ -108,6 +108,6 @@ def _numbers(stored: np.ndarray, kind: GGMLQuantizationType, path: Path, name: s
     except NotImplementedError as error:
         raise UsageError(
             f"{path}: the tensor {name} is stored as {kind.name}, which gguf does not dequantise: quantise the model "
-            "anew, in Q4_K_M or Q8_0 for example",
+            "again, in Q4_K_M or Q8_0 for example",
             page="language-models",
         ) from error

@@ -76,7 +76,7 @@ def check_words(file: GGUFFile, path: Path) -> None:
     if isinstance(words, list) and table is not None and len(words) != table.shape[0]:
         raise UsageError(
             f"{path}: its tokenizer has {len(words):,} words, and its table of embeddings {table.shape[0]:,} rows: the "
-            "tokenizer is that of another model. Convert the model anew, with its own",
+            "tokenizer belongs to another model. Convert the model again, with its own",
             page="language-models",
         )
 

@@ -40,11 +40,11 @@ class StoredTensor(LazyArray):
 
 
 def in_order(tensor: StoredTensor, order: np.ndarray) -> StoredTensor:
-    """Return a tensor whose row i is row `order[i]` of another one.
+    """Return a tensor whose row i is row `order[i]` of another tensor.
 
     Args:
-        tensor: the other.
-        order: int [rows]; few rows lie between the first and the last of any that are asked for together.
+        tensor: the other tensor.
+        order: int [rows]; rows that are read together should be close to each other in it.
     """
 
     def read(start: int, stop: int) -> np.ndarray:

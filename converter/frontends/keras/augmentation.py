@@ -77,7 +77,7 @@ def _check(model: Any, random: Sequence[Any], within: set[int]) -> None:
     others = [layer for layer in model._flatten_layers() if id(layer) not in within and is_random_picture(layer)]
     if others:
         raise UsageError(
-            f"augment='keras': {', '.join(layer.name for layer in others)} stand behind layers that are neither random "
+            f"augment='keras': {', '.join(layer.name for layer in others)} come after layers that are neither random "
             f"nor Rescaling or Normalization: let the model begin with them, {_ELSE}",
             page="augmentation",
         )

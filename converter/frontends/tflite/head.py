@@ -56,14 +56,14 @@ def own_head(importer: Importer, features: Value, head: Head) -> Value:
     graph, whole = head.graph(features.type), importer.b.graph
     if len(graph.inputs) != 1 or len(graph.outputs) != 1:
         raise UsageError(
-            f"the head takes {len(graph.inputs)} inputs and gives {len(graph.outputs)} outputs: it stands behind one "
-            "tensor and gives one",
+            f"the head takes {len(graph.inputs)} inputs and gives {len(graph.outputs)} outputs: it must read one "
+            "tensor and return one",
             page="tflite-files",
         )
     (given,) = graph.inputs
     if given.shape != features.shape:
         raise UsageError(
-            f"the head takes {list(given.shape)}, and the tensor that it stands behind is {list(features.shape)}",
+            f"the head takes {list(given.shape)}, and the tensor that it reads is {list(features.shape)}",
             page="tflite-files",
         )
     bound = {given: features}
@@ -96,7 +96,7 @@ def place_of_last_layer(file: File, output: int, name: str) -> Place:
         what = "an input" if maker is None else maker.kind
         raise UsageError(
             f"{file.path} does not end in a dense layer or a 1x1 convolution, which classes= replaces, but in "
-            f"{what}. Say behind which tensor or layer the new one is to stand: cut={name!r}, behind the output",
+            f"{what}. Name the tensor or layer that the new layer is to follow: cut={name!r}, the output",
             page="tflite-files",
         )
     features, weights, width = dense

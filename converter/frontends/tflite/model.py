@@ -102,7 +102,7 @@ class Model:
             raise UsageError(f"classes must be a whole number of at least 1, got {self.classes!r}", page="tflite-files")
         if self.head is not None and (self.cut is None or self.classes is not None):
             raise UsageError(
-                "a head of one's own stands behind a tensor or layer, cut=, in the place of classes=",
+                "a head of your own needs the tensor or layer that it reads, cut=, and no classes=",
                 page="tflite-files",
             )
 

@@ -113,7 +113,7 @@ def without_marks(graph: Graph) -> Graph:
 
 def without_foreign(graph: Graph, path: str) -> Graph:
     """Return the graph. Raise UnsupportedError where operators are left that only the runtime knows."""
-    advice = "train what stands behind it alone (update=, classes=), or cut the model before it (cut=)"
+    advice = "train only layers after it (update=, classes=), or cut the model before it (cut=)"
     sites = [
         UnsupportedSite(node.op.kind, node.origin.layer, node.origin.source, f"the operator {node.op.kind}", advice)
         for node in graph.nodes
@@ -122,8 +122,8 @@ def without_foreign(graph: Graph, path: str) -> Graph:
     if sites:
         listed = "".join(f"\n  {site.reason}\n    {site.source}, layer {site.layer}" for site in sites)
         raise UnsupportedError(
-            f"{path} cannot be trained so: only the runtime knows what these compute, and they stand behind or among "
-            f"what trains:{listed}\n    what to do: {advice}",
+            f"{path} cannot be trained in this way: only the runtime knows what these compute, and they come after or "
+            f"among trained layers:{listed}\n    what to do: {advice}",
             sites,
             page="tflite-files",
         )

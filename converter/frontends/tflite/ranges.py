@@ -19,7 +19,7 @@ _BOUNDED = frozenset({"LOGISTIC", "SOFTMAX", "LOG_SOFTMAX", "TANH", "L2_NORMALIZ
 
 
 def cuts_off(file: File, operator: FileOperator, number: int) -> bool:
-    """Return whether numbers beyond what a quantised result can hold may reach it."""
+    """Return whether numbers beyond the range of the quantised result may occur."""
     if operator.kind in _BOUNDED:
         return False
     result = file.tensors[number]

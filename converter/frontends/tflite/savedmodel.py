@@ -81,8 +81,8 @@ def _converted(path: Path, signature: str | None, _: int) -> Path:
         lacking = [line for line in said if re.match(r"(Flex|Custom|TF Select) ops?: ", line)]
         listed = "\n  ".join(dict.fromkeys(lacking or said[-4:])) or f"it ended with {ran.returncode}"
         raise UsageError(
-            f"{path}: TensorFlow's converter does not make a TFLite file of it:\n  {listed}\nWhat has no builtin there "
-            "must be taken out of the model, or be computed in front of it by the app",
+            f"{path}: TensorFlow's converter does not make a TFLite file of it:\n  {listed}\nTake operations "
+            "without a builtin out of the model, or compute them in the app before it",
             page="tflite-files",
         )
     return made

@@ -50,8 +50,8 @@ def try_out(path: str, original: bytes, carried: bytes, rows: int) -> None:
     found = _in_child({"original": original, "carried": carried}, {"rows": rows}, _SECONDS)
     if found != SAME:
         raise UsageError(
-            f"{path}: the operators in front of what trains are the file's own, and the stock runtime {found}. Train "
-            "with batch=1 or micro_batch=1, or cut the model before them (cut=)",
+            f"{path}: the operators before the first trained layer are the file's own, and the stock runtime {found}. "
+            "Train with batch=1 or micro_batch=1, or cut the model before them (cut=)",
             page="tflite-files",
         )
 
@@ -78,10 +78,10 @@ def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], seconds: int
                 timeout=_CLOCK * seconds,
             )
         except subprocess.TimeoutExpired:
-            return f"does not come to an end in {_CLOCK * seconds} s"
+            return f"does not finish in {_CLOCK * seconds} s"
         if not (folder / "answer").exists():
             took_all = ran.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
-            return f"does not come to an end in {seconds} s" if took_all else f"ends with {ran.returncode}"
+            return f"does not finish in {seconds} s" if took_all else f"ends with {ran.returncode}"
         return json.loads((folder / "answer").read_text())
 
 
@@ -91,7 +91,7 @@ def _import_path() -> list[str]:
 
 
 def main(folder: Path, asked: Mapping[str, Any]) -> Any:
-    """Return the shapes that were asked for; or SAME, or what the runtime does, in words."""
+    """Return the requested shapes, or SAME, or a sentence about what the runtime does instead."""
     from converter.support.litert import Interpreter
 
     try:

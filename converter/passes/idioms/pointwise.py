@@ -170,7 +170,7 @@ def _of_infinite(graph: Graph) -> np.ndarray:
 
 
 def derivative(nodes: list[Node], x: Value, y: Value, numbers: dict[Value, float]) -> Graph | None:
-    """Return x at POINTS and a cotangent of y, "dy", to that of x, "dx", by the ops' own derivatives; None for none.
+    """Return a graph that takes "x" at POINTS and "dy", a cotangent of y, to "dx"; None if an op has no derivative.
 
     It is exact where dy is infinite.
     """

@@ -88,11 +88,11 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """What one entry point of the program takes and gives, in order.
+    """Inputs and outputs of one entry point of the program, in order.
 
     Attributes:
-        mixing: where rows of a batch influence each other, in words: such a call takes a whole batch. None: nowhere.
-        fixed: of `infer`: why the model that is exported takes its own number of rows and no other. None: it takes any.
+        mixing: a sentence about where rows of a batch influence each other: calls then take a whole batch. None: nowhere.
+        fixed: for `infer`, why the exported model takes only its own number of rows. None: it takes any number.
     """
 
     inputs: tuple[TensorSpec, ...]

@@ -44,7 +44,8 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
         raise UsageError(f"class_weight must be a dict {{label: weight}}, got {weights!r}", page="sessions")
     if len(manifest.targets) != 1:
         raise UsageError(
-            f"class_weight is for one target, and this program has {len(manifest.targets) or 'none'}", page="sessions"
+            f"class_weight needs a program of one target; this one has {len(manifest.targets) or 'none'}",
+            page="sessions",
         )
     name = manifest.targets[0].name
     y = examples.arrays[name]

@@ -86,7 +86,7 @@ def _checked(texts: Sequence[Any], length: int, answers: Sequence[Any] | None) -
             raise UsageError(f"text {number}: {ids.min()} to {ids.max()} are no token ids", page="sessions")
         if ids.size > length + 1:
             raise UsageError(
-                f"text {number} has {ids.size} tokens, and a row holds {length} and the one behind them: cut it into "
+                f"text {number} has {ids.size} tokens, and a row holds {length} and the one after them: cut it into "
                 "parts, or build the program with a larger length",
                 page="sessions",
             )

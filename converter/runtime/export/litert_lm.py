@@ -44,8 +44,8 @@ def export_litert_lm_adapter(program: ProgramPath, path: str | os.PathLike, stat
     for adapter in read_adapters(program):
         if adapter.magnitude is not None:
             raise UsageError(
-                f"LiteRT-LM's adapters are low-rank ones alone, and that of {adapter.weight} is of DoRA, whose lengths "
-                "of columns have no place there: build with update='lora-8:q_proj,k_proj,v_proj,o_proj', or export for "
+                f"LiteRT-LM's adapters are low-rank only, and that of {adapter.weight} is a DoRA adapter, whose column "
+                "norms the file cannot hold: build with update='lora-8:q_proj,k_proj,v_proj,o_proj', or export for "
                 "PEFT",
                 page="adapters",
             )

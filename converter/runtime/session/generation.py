@@ -81,10 +81,10 @@ class _Text:
         """Return the ids of a prompt, int32 [tokens]."""
         prompt = np.asarray(ids)
         if prompt.ndim != 1 or not prompt.size or prompt.dtype.kind not in "iu":
-            raise UsageError("the ids to be written on are a list of one or more whole numbers", page="sessions")
+            raise UsageError("the ids to continue must be a list of one or more whole numbers", page="sessions")
         if prompt.size > self.length:
             raise UsageError(
-                f"{prompt.size} tokens are to be written on, and a row of this program holds {self.length}: build it "
+                f"{prompt.size} tokens are too many to continue: a row of this program holds {self.length}; build it "
                 "with a larger length, or leave tokens out",
                 page="sessions",
             )

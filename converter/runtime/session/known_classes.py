@@ -220,7 +220,7 @@ class KnownClasses(HeldState):
         head = self._head()
         if not head.takes_features:
             raise UsageError(
-                "the last layer is set to means of what it reads: build with head='class_means' and update='head'",
+                "setting class means needs a program for it: build with head='class_means' and update='head'",
                 page="sessions",
             )
         given = np.asarray(self.features(x))

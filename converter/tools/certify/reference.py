@@ -162,7 +162,7 @@ class ReferenceStep:
         return rows
 
     def gradients(self) -> Arrays:
-        """Those of the whole step: signatures that take accumulators add to them, of others the mean is taken."""
+        """Return the gradients of the whole step: summed by signatures that take accumulators, else the mean over the calls."""
         name, parts = self.manifest.step, self.manifest.batch // self.manifest.micro_batch
         taking = {spec.name for spec in self.manifest.signatures[name].taking("gradient")}
         sums: Arrays = {}

@@ -96,7 +96,7 @@ def read_examples(path: Path) -> list[Example]:
 def _example(number: int, row: Any) -> Example:
     """Return the example of a line. Raise ValueError where it is none."""
     if not isinstance(row, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if "messages" not in row:
         if "text" in row and "prompt" not in row:
             if not isinstance(row["text"], str) or not row["text"].strip():

@@ -53,8 +53,8 @@ class Work:
             begun = begun if isinstance(begun, dict) else {}
             other = sorted(name for name, value in self._request.items() if begun.get(name) != value)
             raise UsageError(
-                f"{folder} is of a training with another {' and '.join(other)}: give what it was begun with and it "
-                "goes on, or remove the folder, or name another --out",
+                f"{folder} belongs to a training with another {' and '.join(other)}: pass its first values to continue "
+                "it, or remove the folder, or name another --out",
                 page="command-line",
             )
         self.known = dict(said["known"])

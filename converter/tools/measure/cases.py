@@ -48,7 +48,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Return all of them, always in the same order."""
+    """Return all cases, always in the same order."""
     return [*_products(), *_convolutions(), *_integers(), *_movements()]
 
 

@@ -35,7 +35,7 @@ Costs = Callable[[Sequence[Candidate]], Sequence[Mapping[str, float] | None]]
 
 @dataclass(frozen=True)
 class Gains:
-    """What each choice adds to the score of the head alone; None where that is not known, which is never chosen.
+    """Gain of each choice over the score of the head alone; None if unknown, and such a choice is never taken.
 
     Attributes:
         of: by group and choice, as `Space.groups`.

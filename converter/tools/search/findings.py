@@ -20,13 +20,13 @@ class Trained:
     """A scheme that was trained.
 
     Attributes:
-        name: in words.
+        name: how tables call it.
         update: the scheme.
-        costs: of its program.
-        within: whether these are within the budgets.
-        rate: the learning rate that did best on the rows that select.
-        scores: with it, one a seed.
-        predicted: of a combination, its gain over the head if gains added up.
+        costs: the costs of its program.
+        within: whether the costs are within the budgets.
+        rate: the best learning rate on the selection rows.
+        scores: the scores at this rate, one for each seed.
+        predicted: for a combination, the sum of its parts' gains over the head.
     """
 
     name: str

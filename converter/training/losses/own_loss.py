@@ -63,10 +63,10 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
 
 
 def ctc_loss(outputs: Mapping[str, Value], targets: Any) -> Loss:
-    """Return connectionist temporal classification, of labels as long as `targets` says (Graves et al., 2006).
+    """Return the connectionist temporal classification loss (Graves et al., 2006); `targets` gives the length of labels.
 
     Raises:
-        UsageError: it says no length.
+        UsageError: `targets` gives no length.
     """
     from jax_frontend.losses import ctc
 

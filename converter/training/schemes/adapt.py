@@ -95,7 +95,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     if refused:
         example = refused[0].partition(" (")[0]
         raise UnsupportedError(
-            f"no adapter for {'; '.join(refused)}. Leave these weights out: name the others, or add a rule behind, "
+            f"no adapter for {'; '.join(refused)}. Leave these weights out: name the others, or add a later rule, "
             f"{example!r}: 0 (frozen) or 1 (trained whole).",
             page="adapters",
         )

@@ -253,7 +253,7 @@ def test_adapters_that_litert_lm_has_no_place_for_are_refused(tmp_path: Path) ->
         ("lora-4:all-linear", "down_proj.weight is none|gate_proj.weight is none"),
         ("lora-4:q_proj,v_proj", "some have none"),
         ("lora-2:q_proj,k_proj,v_proj,o_proj", "a multiple of 4, and these have 2"),
-        ("dora-4:q_proj,k_proj,v_proj,o_proj", "of DoRA, whose lengths of columns have no place"),
+        ("dora-4:q_proj,k_proj,v_proj,o_proj", "a DoRA adapter, whose column norms"),
     ):
         program = pocketune.build(
             tmp_path / "net.gguf", length=LENGTH, update=update, batch=1, signatures=("train",), check=False

@@ -210,7 +210,7 @@ def test_damaged_files_are_refused(base: Any, tmp_path: Path) -> None:
 def test_what_has_no_place_in_such_a_file_is_refused(tmp_path: Path) -> None:
     written.write(tmp_path / "net.gguf", "llama")
     program = pocketune.build(tmp_path / "net.gguf", length=LENGTH, update="dora-2:q_proj", batch=1, check=False)
-    with pytest.raises(UsageError, match="of DoRA, whose lengths of columns have no place there"):
+    with pytest.raises(UsageError, match="a DoRA adapter, whose column norms the file cannot hold"):
         pocketune.runtime.export_adapter(program.data, tmp_path / "adapter.gguf")
     import jax
 

@@ -69,7 +69,7 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(tmp_path: Path, monkeyp
     assert (again.perplexity, again.answers, again.others) == (whole.perplexity, whole.answers, whole.others)
     tensors = [load_file(tmp_path / name / "adapter/adapter_model.safetensors") for name in ("whole", "killed")]
     assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
-    with pytest.raises(UsageError, match="is of a training with another epochs: give what it was begun with"):
+    with pytest.raises(UsageError, match="belongs to a training with another epochs: pass its first values"):
         taught(tmp_path / "killed", asks=("xy",), epochs=5)
 
 

@@ -188,7 +188,7 @@ def separable() -> keras.Model:
         ({"depthwise/*": LoRA(2)}, UnsupportedError, "depthwise/kernel .a depthwise convolution, whose channels"),
         ({"groups/*": LoRA(2)}, UnsupportedError, "groups/kernel .read in parts, as by a convolution in groups"),
         ({"transposed/kernel": LoRA(2)}, UsageError, "only transposed/kernel .read backwards, as by a transposed"),
-        ({"*": LoRA(2)}, UnsupportedError, "depthwise/kernel .*groups/kernel .*add a rule behind"),
+        ({"*": LoRA(2)}, UnsupportedError, "depthwise/kernel .*groups/kernel .*add a later rule"),
         ({"*/bias": LoRA(2)}, UsageError, "adapts kernels, and it matches none, only depthwise/bias .a bias."),
         ({"haed/*": LoRA(2)}, UsageError, "matches no parameter of the model"),
     ],

@@ -119,13 +119,13 @@ export class KeptText {
     return this.length - tokens + 1;
   }
 
-  /** A copy of ids to be written on. Throws InputError where they are none. */
+  /** A copy of the ids to continue. Throws InputError where they are none. */
   checked(ids: ArrayLike<number>): Int32Array {
     const all = Array.from(ids);
-    if (all.length === 0) refuse("ids: there are none, and what is written on has one or more");
+    if (all.length === 0) refuse("ids: there are none; pass one or more to continue");
     if (all.length > this.length) {
       refuse(
-        `ids: ${all.length} tokens are to be written on, and a row of this program holds ${this.length}: build it with ` +
+        `ids: ${all.length} tokens are too many to continue: a row of this program holds ${this.length}; build it with ` +
           "a larger length, or leave tokens out",
       );
     }

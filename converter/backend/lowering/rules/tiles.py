@@ -248,7 +248,7 @@ def joined(c: Lowering, parts: Sequence[Value], axis: int = 0) -> Value:
 
 
 def joining_cost(c: Lowering, nbytes: int, parts: int, touched: int | None = None) -> float:
-    """What `joined` costs for a result of `nbytes`; `touched`: see `Target.moved`."""
+    """Return the cost of `joined` for a result of `nbytes`; `touched`: see `Target.moved`."""
     cost = 0.0
     while parts > 1:
         parts = ceil(parts / MOST_JOINED)

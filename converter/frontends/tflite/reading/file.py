@@ -249,8 +249,8 @@ def _check_variables(path: Path, model: Any) -> None:
             if tensor.IsVariable() and buffer_data(model._tab.Bytes, model.Buffers(tensor.Buffer())).size:
                 name = (tensor.Name() or b"").decode(errors="replace")
                 raise UsageError(
-                    f"{path}: the tensor {name} is a variable and has contents, which LiteRT takes of no file: convert "
-                    "the model anew",
+                    f"{path}: the tensor {name} is a variable and has contents, which LiteRT reads from no file: convert "
+                    "the model again",
                     page="tflite-files",
                 )
 
@@ -384,7 +384,7 @@ def reading(path: str) -> Iterator[None]:
     except DAMAGED as error:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise UsageError(
-            f"{path} is damaged, or has a form that is not known here ({said}): copy it again, or convert it anew",
+            f"{path} is damaged, or has a form that is not known here ({said}): copy it again, or convert it again",
             page="tflite-files",
         ) from None
 

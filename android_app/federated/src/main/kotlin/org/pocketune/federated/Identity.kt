@@ -20,7 +20,7 @@ val Manifest.federatedIdentity: String
         if (choices.isNotEmpty()) {
             throw InputException("$name trains channels that each device chooses: they cannot be averaged. Build with update='sparse'")
         }
-        val own = identity ?: throw InputException("$name does not say what it is: an older Pocketune built it. Build it anew")
+        val own = identity ?: throw InputException("$name has no identity: an older Pocketune built it. Build it again")
         val trained = stateTensors.filter { !it.slot && it.tensor != LOSS_OF_STEP }
         val lines = listOf("pocketune-federated/${own.version}", own.forward, own.update, own.int8) +
             own.frozen.map { it.digest } +

@@ -77,12 +77,12 @@ internal class KeptText(private val manifest: Manifest, private val engine: Engi
     /** How many tokens can be written behind so many: the last one is given, and not read. */
     fun room(tokens: Int): Int = length - tokens + 1
 
-    /** Throws [InputException] where these are no ids to be written on. */
+    /** Throws [InputException] where these ids cannot be continued. */
     fun check(ids: IntArray) {
-        if (ids.isEmpty()) refuse("ids: there are none, and what is written on has one or more")
+        if (ids.isEmpty()) refuse("ids: there are none; pass one or more to continue")
         if (ids.size > length) {
             refuse(
-                "ids: ${ids.size} tokens are to be written on, and a row of this program holds $length: build it with a larger " +
+                "ids: ${ids.size} tokens are too many to continue: a row of this program holds $length; build it with a larger " +
                     "length, or leave tokens out"
             )
         }

@@ -219,7 +219,7 @@ class Trainer private constructor(
     private suspend fun features(rows: List<Sample>): List<Values> {
         if (manifest.head?.takesFeatures != true) {
             throw InputException(
-                "the last layer is set to means of what it reads: build with head='class_means' and update='head'",
+                "setting class means needs a program for it: build with head='class_means' and update='head'",
             )
         }
         val size = manifest.signatures.getValue("features").taking(Role.INPUT)[0].shape[0]

@@ -45,10 +45,10 @@ def compiled(text: str) -> Template:
 
 
 def run(template: Template, given: dict[str, Any]) -> tuple[str, tuple[Span, ...]]:
-    """Return the text that a template renders from its variables, and the positions of the bodies of `{% generation %}` stand.
+    """Return the text that a template renders from its variables, and the spans of `{% generation %}` in it.
 
     Raises:
-        FAILURES: it does not take them.
+        FAILURES: the template does not accept the variables.
     """
     environment: Any = template.environment
     with environment.tracked() as (text, spans):

@@ -91,7 +91,7 @@ class Signature:
     """Inputs and outputs of one entry point of the program, in order.
 
     Attributes:
-        mixing: a sentence about where rows of a batch influence each other: calls then take a whole batch. None: nowhere.
+        mixing: a sentence on where rows of a batch influence each other; such calls take whole batches. None: nowhere.
         fixed: for `infer`, why the exported model takes only its own number of rows. None: it takes any number.
     """
 

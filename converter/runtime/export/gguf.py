@@ -70,8 +70,8 @@ def write_file(program: ProgramFile, found: Mapping[str, Factors], path: str | o
         stored, b = names.weights[weights[module]], one.b
         if one.lengths is not None:
             raise UsageError(
-                f"llama.cpp's adapters are low-rank only, and that of {weights[module]} is a DoRA adapter, whose column "
-                "norms the file cannot hold: build with lora- instead of dora-, or export for PEFT",
+                f"llama.cpp's adapters are low-rank only, and that of {weights[module]} is a DoRA adapter, whose "
+                "column norms the file cannot hold: build with lora- instead of dora-, or export for PEFT",
                 page="adapters",
             )
         if one.alpha != alpha:

@@ -162,7 +162,7 @@ class ReferenceStep:
         return rows
 
     def gradients(self) -> Arrays:
-        """Return the gradients of the whole step: summed by signatures that take accumulators, else the mean over the calls."""
+        """Return the gradients of the whole step: summed by signatures with accumulators, else mean of the calls."""
         name, parts = self.manifest.step, self.manifest.batch // self.manifest.micro_batch
         taking = {spec.name for spec in self.manifest.signatures[name].taking("gradient")}
         sums: Arrays = {}

@@ -88,7 +88,7 @@ def check(manifest: Manifest) -> None:
 
 
 def called(manifest: Manifest) -> list[str]:
-    """Return the names of the signatures that a session calls: a step on features, if there is one, instead of a whole step."""
+    """Return the names of the signatures that a session calls: a step on features replaces a whole one."""
     step = step_of(manifest)
     known = [name for name in _CALLED if name in manifest.signatures]
     return known if step == manifest.step else [FEATURES, step, *(name for name in known if name != manifest.step)]

@@ -63,7 +63,7 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
 
 
 def ctc_loss(outputs: Mapping[str, Value], targets: Any) -> Loss:
-    """Return the connectionist temporal classification loss (Graves et al., 2006); `targets` gives the length of labels.
+    """Return the connectionist temporal classification loss (Graves et al., 2006); `targets` gives the label length.
 
     Raises:
         UsageError: `targets` gives no length.

@@ -249,8 +249,8 @@ def _check_variables(path: Path, model: Any) -> None:
             if tensor.IsVariable() and buffer_data(model._tab.Bytes, model.Buffers(tensor.Buffer())).size:
                 name = (tensor.Name() or b"").decode(errors="replace")
                 raise UsageError(
-                    f"{path}: the tensor {name} is a variable and has contents, which LiteRT reads from no file: convert "
-                    "the model again",
+                    f"{path}: the tensor {name} is a variable and has contents, which LiteRT reads from no file: "
+                    "convert the model again",
                     page="tflite-files",
                 )
 

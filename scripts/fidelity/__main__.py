@@ -36,7 +36,7 @@ CPUS = [name for name in tables() if target_of(name).keeps("variables")]
 _TOP = f"""\
 # Which programs train where, and how exactly
 
-*For whoever asks how exact a runtime or target is; 3 minutes.*
+*For anyone who asks how exact a runtime or target is; 3 minutes.*
 
 Made by `.venv/bin/python -m scripts.fidelity --document docs/fidelity.md`, which trains each program for {STEPS} steps
 of {BATCH} rows in the stock interpreters, with XNNPACK and with their own kernels alone. A figure is the largest

@@ -11,19 +11,19 @@ _HEADING = "## "
 _TOP = """\
 # Accuracy with real weights on real data
 
-*For whoever chooses a scheme by what it reached elsewhere; 5 minutes.*
+*For anyone who chooses a scheme by its accuracy elsewhere; 5 minutes.*
 
-Made by `scripts/pretrained` and `.venv/bin/python scripts/bench/accuracy`, which trains the programs in the stock
-runtime on one thread. All schemes of a net start from the same weights, learn from the same samples as often, and
-have the same course of the learning rate: it rises for a tenth of the steps, then falls to 0 along a cosine. How high
-it rises is the one thing that each scheme has of its own: of two values a decade, the one that does best on
-validation rows (accuracy, then loss) with the first choice of samples, or on the average with the first few, after a
-search that ends when its neighbours on both sides did worse. Accuracy is on held-out rows that nothing was chosen
-with: the mean over the choices of samples, and their standard deviation; `before`, a new classifier is random.
-`points` is the difference from full, pair by pair, with its standard error. `validation` has the accuracy with each
-learning rate that was tried, the chosen one in bold. `arena` and `state` are predicted: activations of a step, and
-trained weights with the optimizer's slots. `step` is the CPU time of a step over that of full, nothing cached.
-`sparse` is the scheme of that name, chosen from the structure of the net.
+`scripts/pretrained` and `.venv/bin/python scripts/bench/accuracy` make this page: they train the programs in the stock
+runtime on one thread. All schemes of a net start from the same weights, use the same samples equally often, and have
+the same learning rate schedule: it rises for a tenth of the steps, then falls to 0 along a cosine. Only the peak rate
+differs between schemes. It is searched among two values a decade, until the neighbours on both sides do worse, and is
+the best on validation rows (accuracy, then loss) with the first choice of samples, or on average with the first few.
+Accuracy is on held-out rows that were not used for any choice: the mean over the choices of samples, and their
+standard deviation; in the column `before` the new classifier is random. `points` is the difference from full, pair by
+pair, with its standard error. `validation` has the accuracy with each learning rate that was tried, the chosen one in
+bold. `arena` and `state` are predicted: activations of a step, and trained weights with the optimizer's slots. `step`
+is the CPU time of a step relative to full, nothing cached. `sparse` is the scheme of that name, chosen from the
+structure of the net.
 """
 
 
@@ -77,7 +77,7 @@ def section(name: str, task: dict[str, Any], made: str) -> str:
             f"| {figures['trained_parameters']:,} | {figures['arena_bytes'] / 1e6:.1f} MB "
             f"| {figures['state_bytes'] / 1e6:.1f} MB | {figures['step_seconds'] / full['step_seconds']:.2f} |"
         )
-    return "\n".join([*lines, "", f"No more than a point below full, on the average: {', '.join(near) or 'none'}.", ""])
+    return "\n".join([*lines, "", f"At most a point below full on average: {', '.join(near) or 'none'}.", ""])
 
 
 def _tried(figures: dict[str, Any]) -> str:

@@ -19,10 +19,10 @@ HEAD = """# Layout
 
 *For contributors: which file holds what; to look things up.*
 
-What lies where, from the top down: a wing imports only what is below it, those of one row know nothing of each other,
-and nothing imports in a circle (`lint-imports`, contracts in `pyproject.toml`; imports for types only and inside of
-functions count). This page is made of the docstrings by `python -m scripts.pages.layout`; [How it
-works](architecture.md) explains it in the order of the data.
+The folders from the top down: each imports only folders below it, those of one row do not import each other, and
+nothing imports in a circle (`lint-imports`, contracts in `pyproject.toml`; imports for types and inside of functions
+count). `python -m scripts.pages.layout` makes this page from the docstrings; [How it works](architecture.md) explains
+the code in the order of the data.
 """
 
 

@@ -1,4 +1,4 @@
-"""`frozen="float16"`, and files that have such weights: half the bytes for what is frozen."""
+"""`frozen="float16"`, and files that have such weights: half the bytes for frozen weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that were read from a file: its own operators in front of what trains, and the file that is exported."""
+"""Models read from a file: its own operators before the first trained layer, and the exported file."""
 
 from __future__ import annotations
 

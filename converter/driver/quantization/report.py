@@ -61,7 +61,7 @@ class QuantizationReport:
         rounded = next((one.form for one in self.layers if one.form not in ("int8", "dynamic range", "float32")), None)
         way = "Training may make up for it" if rounded else "More samples, more like those in use, may help"
         warnings.warn(
-            f"{rounded or 'int8'} for what is frozen: {figures}. {way}; "
+            f"{rounded or 'int8'} for frozen layers: {figures}. {way}; "
             f"frozen='float32' leaves the layers as they are.{hint}",
             QuantizationWarning,
             stacklevel=stacklevel + 1,

@@ -1,4 +1,4 @@
-"""The file's own operators in front of what trains: integers stay integers, and every bit is the original's."""
+"""The file's own operators before the first trained layer: integers stay integers, every bit the original's."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_where_nothing_is_frozen_nothing_is_rounded() -> None:
 def test_samples_say_what_it_costs() -> None:
     x, y = ids(BATCH, 0, LENGTH, VOCABULARY)
     options = {"update": "lora-4", "frozen": "int4", "batch": BATCH, "check": False}
-    with pytest.warns(QuantizationWarning, match="int4 for what is frozen: agreement"):
+    with pytest.warns(QuantizationWarning, match="int4 for frozen layers: agreement"):
         report = converter.build(DECODER, calibration=x, **options).quantization
     assert 0.01 < report.output_error < 0.5
     report = converter.build(DECODER, calibration=(x, y), **options).quantization

@@ -1,4 +1,4 @@
-"""Dead code elimination behind a trace."""
+"""Dead code elimination after a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types: what of JAX's types the IR holds, and how the others are narrowed."""
+"""Element types: JAX's types that the IR supports, and how the others are narrowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option `--board`: whether what a command tells of fits on a microcontroller."""
+"""The option `--board`: whether a command's program fits on a microcontroller."""
 
 from __future__ import annotations
 

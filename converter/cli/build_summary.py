@@ -1,4 +1,4 @@
-"""What `build` says of a program in a few lines: what trains, what it takes, what became of the model, the file."""
+"""Summary that `build` prints: trained weights, cost, changes to the model, the file."""
 
 from __future__ import annotations
 

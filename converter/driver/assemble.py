@@ -1,4 +1,4 @@
-"""Program assembly: from scheduled signatures to a file with the state, the manifest and what is beside them."""
+"""Program assembly: from scheduled signatures to a file with the state, the manifest and other metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compilation state: what a build knows between two passes."""
+"""Compilation state: the data of a build between two passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprint of a model: a short hash of what it computes, the same for every way to build it."""
+"""Fingerprint of a model: a short hash of its computation, the same for every way to build it."""
 
 from __future__ import annotations
 

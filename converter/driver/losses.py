@@ -1,4 +1,4 @@
-"""Loss import: what the user may pass, and the losses by output that it becomes."""
+"""Loss import: from the user's argument to a loss for each output."""
 
 from __future__ import annotations
 

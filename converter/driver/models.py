@@ -1,4 +1,4 @@
-"""Models of a build: the front end that takes one, found once, and what the options ask of the model."""
+"""Models of a build: the front end that takes one, found once, and options that concern the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's part: what a Flower strategy starts from, the held-out curve, and what comes of it all."""
+"""The server's part: initial arrays of a Flower strategy, the held-out curve, and the result."""
 
 from __future__ import annotations
 

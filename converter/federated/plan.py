@@ -1,4 +1,4 @@
-"""Plan of a round: what the server's config asks of a client, within the bounds that the client's owner set."""
+"""Plan of a round: the server's request to a client, within the bounds that the client's owner set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an importer gives: a forward graph, and what is to be said of it."""
+"""Result of an importer: a forward graph and notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Front end protocol: what takes the models of one world, and what a build may ask of them."""
+"""Front end protocol: the interface between a build and the importer of one library's models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refused models: files of other tools, classes and bare weights, each by what it is and what to build instead."""
+"""Refused models: files of other tools, classes and bare weights, each with its kind and what to build instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extents: what is known of the numbers that a value can hold."""
+"""Extents: known bounds of the numbers that a value can hold."""
 
 from __future__ import annotations
 

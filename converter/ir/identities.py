@@ -1,4 +1,4 @@
-"""Identities: what an application of an op comes to without it, for the builder of traces and for `passes/simplify`."""
+"""Identities: applications of an op that need no op, for the builder of traces and for `passes/simplify`."""
 
 from __future__ import annotations
 

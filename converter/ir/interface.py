@@ -1,4 +1,4 @@
-"""Interface of a model: what it calls its own inputs and outputs, beside the names that a program has for them."""
+"""Interface of a model: its own names of inputs and outputs, beside the program's names for them."""
 
 from __future__ import annotations
 

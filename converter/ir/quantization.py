@@ -1,4 +1,4 @@
-"""Affine quantization of TFLite: how integers stand for real numbers (Jacob et al., arXiv 1712.05877)."""
+"""Affine quantization of TFLite: how integers represent real numbers (Jacob et al., arXiv 1712.05877)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantization scales: from ranges and weights to the integers that stand for them, as the kernels take them."""
+"""Quantization scales: from ranges and weights to the integers that represent them, as the kernels take them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalar folding: puts one number that multiplies a value into the constants that the value is made of."""
+"""Scalar folding: moves a scalar factor of a value into the constants that the value is computed from."""
 
 from __future__ import annotations
 

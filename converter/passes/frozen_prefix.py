@@ -1,4 +1,4 @@
-"""Cut of a forward graph where training begins: what lies before is computed once a sample, not once a step."""
+"""Cut of a forward graph at the first trained layer: the part before it is computed once a sample, not once a step."""
 
 from __future__ import annotations
 

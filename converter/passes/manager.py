@@ -1,4 +1,4 @@
-"""Pass manager: runs a list of passes, which says what each needs and ensures, and why it stands there."""
+"""Pass manager: runs a list of passes, each with its requirements, guarantees and the reason for its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of weights: what of a graph is read when it is asked for, read whole, or left out of a plan."""
+"""Reading of weights: which of a graph's are read on demand, read whole, or left out of a plan."""
 
 from __future__ import annotations
 

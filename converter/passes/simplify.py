@@ -1,4 +1,4 @@
-"""Algebraic simplification: neutral elements, chained movements, repeated scalars, what has no elements."""
+"""Algebraic simplification: neutral elements, chained movements, repeated scalars, empty tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator origins, kept in the program file for whoever measures it or looks for what is wrong.
+"""Operator origins, kept in the program file for profiling and debugging.
 
 The metadata entry `pocketune.origins` is JSON: `layers`, all names that occur, and `signatures`, for each signature
 its operators in order as runs `[how many, index of the layer, index of the phase]`.

@@ -1,4 +1,4 @@
-"""Garbage collection while a program is compiled, memory given back, and room for what is large on the disk."""
+"""Garbage collection during a build, memory returned to the system, and temporary files for large arrays."""
 
 from __future__ import annotations
 

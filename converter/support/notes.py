@@ -1,4 +1,4 @@
-"""Build notes: what a build does with the model that its author may not expect."""
+"""Build notes: changes by a build that the model's author may not expect."""
 
 from __future__ import annotations
 

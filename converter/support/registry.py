@@ -1,4 +1,4 @@
-"""Registries: tables of rules, filled where these stand and joined where they are used; no import registers one."""
+"""Registries: tables of rules, filled where the rules are and joined where they are used; no import registers one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON of files that are not trusted: what the readers in all languages take, and nothing else."""
+"""JSON of untrusted files: only the subset that the readers in all languages accept."""
 
 from __future__ import annotations
 

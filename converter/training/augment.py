@@ -1,4 +1,4 @@
-"""Augmentation: what a training step does to its inputs first, by the user's own JAX function."""
+"""Augmentation: the user's JAX function that a training step first applies to its inputs."""
 
 from __future__ import annotations
 

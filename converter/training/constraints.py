@@ -1,4 +1,4 @@
-"""Constraints: what a model projects a weight on behind each step, as Keras' `kernel_constraint` does."""
+"""Constraints: projections of a weight after each step, as Keras' `kernel_constraint`."""
 
 from __future__ import annotations
 

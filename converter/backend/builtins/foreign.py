@@ -1,4 +1,4 @@
-"""Operators of another file, carried over as they stand there: code, version, options and quantization."""
+"""Operators copied unchanged from another file: code, version, options and quantization."""
 
 from __future__ import annotations
 

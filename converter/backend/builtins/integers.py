@@ -1,4 +1,4 @@
-"""Builtins that meet constants as they lie in the file, in fewer bits, and give float32."""
+"""Builtins that read constants stored in fewer bits directly from the file, and return float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantized builtins, whose operands are integers that stand for real numbers (`TensorType.quantization`)."""
+"""Quantized builtins, whose operands are integers that represent real numbers (`TensorType.quantization`)."""
 
 from __future__ import annotations
 

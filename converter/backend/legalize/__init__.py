@@ -1,4 +1,4 @@
-"""Legalization: patterns that an engine refuses or computes wrongly, and what stands in their place.
+"""Legalization: patterns that an engine refuses or computes wrongly, and their replacements.
 
 Each file has the patterns of one kind, each with the probe that shows why. A target's table names those of its engine.
 """

@@ -1,4 +1,4 @@
-"""Lowering context: what rules are given, and the tables that they stand in."""
+"""Lowering context: the argument of rules, and the tables of rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms: the ways in which an op can be written in builtins, and what was chosen for each layer."""
+"""Forms: the ways in which an op can be written in builtins, and the choice for each layer."""
 
 from __future__ import annotations
 

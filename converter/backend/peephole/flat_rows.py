@@ -1,4 +1,4 @@
-"""Reshape elimination: dense layers and what lies between them on flattened rows, [rows, N], for all readers."""
+"""Reshape elimination: dense layers and the operators between them on flattened rows, [rows, N], for all readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks of activations and max pools without a clamp: the cotangent that meets one brings the factor it is short of."""
+"""Masks of activations and max pools without a clamp: their cotangent supplies the missing factor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention and early layers before lowering: what is read, what its mask lets through, a few rows at a time.
+"""Rewrites of attention and early layers before lowering: values that are read or visible, a few rows at a time.
 
 Masks that are known when a program is made save products, and so do few queries.
 """

@@ -1,4 +1,4 @@
-"""Reassociated attention of few queries: they meet the projections of keys and values before the tokens.
+"""Reassociated attention of few queries: multiplied by the projections of keys and values before the tokens.
 
 A net that reads one token of its last layer, the first or the last one, still makes keys and values of all tokens
 there: two products with as many rows as there are tokens, for one query of each head. These are linear:

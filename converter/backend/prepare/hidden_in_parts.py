@@ -1,4 +1,4 @@
-"""Feed-forward parts of frozen matrices, some inner features at a time: what they widen is never there at once.
+"""Feed-forward layers of frozen matrices, some inner features at a time: the wide activation is never whole.
 
 What lies between two dense layers treats each inner feature by itself, and the second layer sums up over them. So some
 features go from the first layer through the second, forward and backward, before the next begin, and each matrix is

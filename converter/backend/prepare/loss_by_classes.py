@@ -1,4 +1,4 @@
-"""Cross entropy behind a frozen head of many classes, some classes at a time: it is read once, and no logits are kept.
+"""Cross entropy after a frozen head of many classes, some classes at a time: no logits are kept.
 
 Forward and backward pass are one. Of the exponentials of the classes so far the largest logit, the sum, and the sum of
 the rows of the matrix that they weigh are known; another part of the classes adds to these, scaled to the new largest

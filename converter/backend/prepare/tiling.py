@@ -1,4 +1,4 @@
-"""Batch tiling: computes early layers on a few rows at a time, so that what they make stays in the cache.
+"""Batch tiling: computes early layers on a few rows at a time, so that their results stay in the cache.
 
 The early layers of a convolutional net make the largest activations from the smallest weights. Of a whole batch these
 lie beyond the cache, and every operator waits for the memory; of a row or two they do not. Their backward pass follows:

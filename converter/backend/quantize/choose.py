@@ -1,4 +1,4 @@
-"""The choice of what becomes int8: whole regions around convolutions, where the target's table says that they pay.
+"""Choice of int8 layers: whole regions around convolutions, where the target's table says that they pay.
 
 A convolution with int8 weights and float32 activations is slower than a float32 one, so a region takes in all that
 stands between its convolutions, and what crosses its border is converted once. Dense layers outside of such regions

@@ -1,4 +1,4 @@
-"""Quantizing rewrite: chosen nodes on int8 operands, a conversion wherever int8 meets float32."""
+"""Quantizing rewrite: chosen nodes on int8 operands, with conversions between int8 and float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order of operators by what each adds to the memory, and what an order has there at once."""
+"""Order of operators by their growth of memory, and the peak memory of an order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-place hazards: keeps what is still to be read from being written over by the runtime.
+"""In-place hazards: keeps the runtime from overwriting values that are still to be read.
 
 TFLite's planner lets an operator compute in the place of an operand that nobody else reads. It asks that of the operand
 and of the first tensor that lay there, not of those between (arena_planner.cc, IdentifyInPlaceTensors).

@@ -1,4 +1,4 @@
-"""DoRA: the lengths of a weight's columns, taken of the weight as the program meets it, rounded or not."""
+"""DoRA: the norms of a weight's columns, computed from the weight as the program uses it, rounded or not."""
 
 from __future__ import annotations
 

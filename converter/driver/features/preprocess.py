@@ -1,4 +1,4 @@
-"""`preprocess`: images as phones deliver them, uint8 in NHWC, become what the model takes inside of the program."""
+"""`preprocess`: the program converts phones' images, uint8 in NHWC, to the model's input."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Export metadata: what a program says of the inference model in it."""
+"""Export metadata: a program's description of the inference model in it."""

@@ -1,4 +1,4 @@
-"""Constant folding for export: what the weights of an inference model alone decide, computed once."""
+"""Constant folding for export: values that depend only on the weights of an inference model, computed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands for any number of rows: what no row decides, as long as the rows that it meets."""
+"""Operands for any number of rows: values that depend on no row, repeated for as many rows as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Post-training quantization of frozen layers, and what it costs; `backend/quantize/choose.py` decides of which."""
+"""Post-training quantization of frozen layers, and its loss; `backend/quantize/choose.py` chooses the layers."""
 
 from converter.backend.quantize.choose import FrozenLayer
 from converter.backend.quantize.kept import kept_as_int8

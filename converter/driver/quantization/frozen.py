@@ -1,4 +1,4 @@
-"""Quantization of a model's frozen layers, in front of trained ones and among them."""
+"""Quantization of a model's frozen layers, before and among trained ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantization report: what became integers, and what it costs in accuracy."""
+"""Quantization report: layers that became integers, and the loss of accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of a leaf: what the SuperLink asked, when enough phones have answered, and the one answer to it."""
+"""Rounds of a leaf: the SuperLink's request, when enough phones have answered, and the leaf's answer."""
 
 from __future__ import annotations
 

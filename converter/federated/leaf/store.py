@@ -1,4 +1,4 @@
-"""What a leaf keeps on disk: phones, rounds, and what was asked and answered in them, in SQLite."""
+"""Storage of a leaf on disk: phones, rounds, and their requests and answers, in SQLite."""
 
 from __future__ import annotations
 

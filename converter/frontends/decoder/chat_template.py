@@ -1,4 +1,4 @@
-"""Chat templates of a model: which one is meant, what it is given, and the text that it makes of a conversation."""
+"""Chat templates of a model: selection, variables, and the text of a conversation."""
 
 from __future__ import annotations
 

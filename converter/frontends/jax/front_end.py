@@ -1,4 +1,4 @@
-"""Front end of JAX: a `pocketune.Model`, and modules of Flax and Equinox, which do not say what they take."""
+"""Front end of JAX: a `pocketune.Model`, and modules of Flax and Equinox, which do not define their inputs."""
 
 from __future__ import annotations
 

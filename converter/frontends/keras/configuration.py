@@ -1,4 +1,4 @@
-"""Untrusted configurations that Keras wrote, read as the data of a stranger."""
+"""Untrusted configurations in Keras' format, read as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Front end of Keras: models, live or their files, what they were compiled with, and losses of `keras.losses`."""
+"""Front end of Keras: live models or files, their compile settings, and losses of `keras.losses`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training-only behaviour of a Keras model: what of it the program does, and what is fixed or left out."""
+"""Training-only behaviour of a Keras model: which of it a program keeps, fixes or leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding of what strangers wrote: a few numbers in a file do not become many in memory."""
+"""Folding of untrusted constants: a few numbers in a file do not become many in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a file stays as it is when some of its weights are trained, and what is computed anew behind that."""
+"""Operators of a file that can stay when some of its weights train, and those that are computed again."""
 
 from __future__ import annotations
 

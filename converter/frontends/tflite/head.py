@@ -1,4 +1,4 @@
-"""Fresh last layers: what of a file a new dense layer or a head of one's own stands behind, and the layer."""
+"""New last layers: the tensor of a file that a new dense layer or a user's head reads, and the layer."""
 
 from __future__ import annotations
 

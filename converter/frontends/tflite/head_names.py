@@ -1,4 +1,4 @@
-"""Heads of one's own behind a tensor of a file: their parameters have names that no layer of the file has."""
+"""User-defined heads that read a tensor of a file: their parameters have names that no layer of the file has."""
 
 from __future__ import annotations
 

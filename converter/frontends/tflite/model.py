@@ -1,4 +1,4 @@
-"""A TFLite file as a model: which part of it, for which shapes, and what stands in the place of its head."""
+"""A TFLite file as a model: the part to use, its shapes, and the replacement of its head."""
 
 from __future__ import annotations
 

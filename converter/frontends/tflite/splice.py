@@ -1,4 +1,4 @@
-"""Exported model of a file: the author's own, in which trained weights and fresh layers stand where others stood."""
+"""Exported model of a file: the author's own, with trained weights and new layers in place of the old ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trial run of carried operators, in a process of its own: files are of strangers, and kernels do not check them.
+"""Trial run of carried operators, in a separate process: files are untrusted, and kernels do not check them.
 
     python trial.py FOLDER
 

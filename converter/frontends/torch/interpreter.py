@@ -1,4 +1,4 @@
-"""Exported graph -> JAX: walks the nodes in order and calls the rule of each; what is known is computed by PyTorch."""
+"""Exported graph -> JAX: walks the nodes in order and calls the rule of each; PyTorch computes constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch as the library that a model is trained with: its losses, its optimizers, and what it leaves as it is."""
+"""PyTorch as the library that a model is trained with: its losses, optimizers, and fixed parameters."""
 
 from __future__ import annotations
 

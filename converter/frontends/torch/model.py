@@ -1,4 +1,4 @@
-"""`converter.frontends.torch.Model`: a PyTorch module, or an exported program of one, and what it takes."""
+"""`converter.frontends.torch.Model`: a PyTorch module, or an exported program of one, and its inputs."""
 
 from __future__ import annotations
 

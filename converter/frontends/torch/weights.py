@@ -1,4 +1,4 @@
-"""Weights beside a module: a mapping by the names of `state_dict()`, in place of the tensors that it holds."""
+"""Weights beside a module: a mapping by the names of `state_dict()` that replaces the module's tensors."""
 
 from __future__ import annotations
 

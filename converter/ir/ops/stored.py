@@ -1,4 +1,4 @@
-"""Tensors of a file that a model was read from: integers that stand for numbers, and what only the runtime knows."""
+"""Tensors of a model's file: integers that represent numbers, and results that only the runtime can compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivative of a scan: a loop in the other direction over what the first one has kept.
+"""Derivative of a scan: a loop in the other direction over the values that the first one has stored.
 
 A step and its derivative are one graph (`pull_back`), of which everything that no cotangent reaches is known in the
 forward pass. What of that the backward steps need is stacked by the forward loop, as few bytes as possible: values that

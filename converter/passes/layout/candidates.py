@@ -1,4 +1,4 @@
-"""Candidates: the other layout in which each node could work, as transposes before and behind it suggest."""
+"""Candidates: the other layout in which each node could work, as transposes before and after it suggest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input checks: what a user passes in, checked once, in plain words, before it reaches the interpreter."""
+"""Input checks: the user's arguments, checked once, with plain messages, before they reach the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of several lengths: each call takes the signature of the fewest tokens that hold what is asked for of its rows.
+"""Rows of several lengths: each call uses the signature of the shortest length that holds its rows' labels.
 
 What stands behind the last label of a row changes nothing before it, so it is left out where all rows have none there.
 """

@@ -1,4 +1,4 @@
-"""Editor of an exported model's file: taken apart, changed and put together again."""
+"""Editor of an exported model's file: parses, changes and reassembles it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sessions: a training program at work, its loop, and what it has learned."""
+"""Sessions: a running training program, its loop, and its state."""

@@ -1,4 +1,4 @@
-"""State of a session: what it has learned, taken out, saved and put back."""
+"""State of a session: read, saved and restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training loop of `TrainingSession.fit`: epochs over batches, what is told on the way, and when it ends."""
+"""Training loop of `TrainingSession.fit`: epochs over batches, events, and when it ends."""
 
 from __future__ import annotations
 

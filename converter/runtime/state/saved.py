@@ -1,4 +1,4 @@
-"""Saved states: two generations of a file, and what a program takes of them (docs/state-file.md)."""
+"""Saved states: two generations of a file, and the tensors that a program restores (docs/state-file.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU reference: calls of a program's signatures, what the stock interpreter gives, and how far rounding goes."""
+"""CPU reference: calls of a program's signatures, the stock interpreter's results, and the effect of rounding."""
 
 from __future__ import annotations
 

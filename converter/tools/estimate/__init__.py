@@ -1,4 +1,4 @@
-"""Training time and memory on a device, estimated before deployment: an interval, and what it is based on."""
+"""Training time and memory on a device, estimated before deployment: an interval, and its basis."""
 
 from converter.tools.estimate.catalogue import Device, device, devices
 from converter.tools.estimate.estimates import Estimate, Estimates, estimate, estimate_rows, setting, steps_of

@@ -1,4 +1,4 @@
-"""The estimate: from what the compiler knows of a step, and what is known or was measured of a device."""
+"""The estimate: from the compiler's costs of a step and a device's known or measured speed."""
 
 from __future__ import annotations
 

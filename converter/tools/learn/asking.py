@@ -1,4 +1,4 @@
-"""Judging a language model: perplexity of rows, and what it answers."""
+"""Evaluation of a language model: perplexity of rows, and its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning from examples: built, judged, trained with checkpoints, judged again, and taken away as an adapter."""
+"""Learning from examples: build, evaluate, train with checkpoints, evaluate again, and export an adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work folder of a training: what it is of, what is known so far, and checkpoints after which a killed one goes on."""
+"""Work folder of a training: its request, its results so far, and checkpoints from which it continues."""
 
 from __future__ import annotations
 

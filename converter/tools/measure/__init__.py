@@ -1,4 +1,4 @@
-"""Microbenchmarks of operator forms: target tables of one's own, on this machine and on phones."""
+"""Microbenchmarks of operator forms: measured target tables, of this machine and of phones."""
 
 from converter.tools.measure.cases import Case, built, cases, gemm, graph_of
 from converter.tools.measure.machine import measured_here, measured_table, nanoseconds, processor

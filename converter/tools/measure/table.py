@@ -1,4 +1,4 @@
-"""Target table with measured figures in place of its own."""
+"""Target table with measured figures instead of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a session beside its arena: where each tensor of the state lies, and each gradient that is added up."""
+"""Memory of a session beside its arena: positions of the state tensors and of accumulated gradients."""
 
 from __future__ import annotations
 

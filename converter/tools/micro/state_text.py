@@ -1,4 +1,4 @@
-"""Header of state files as text with gaps, in which the generation and the digests of the tensors stand."""
+"""Header of state files as text with gaps for the generation and the digests of the tensors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTML reports on programs: one page, made from the file, that says what trains, what a step costs and why."""
+"""HTML reports on programs: one page, made from the file, with trained weights, costs and reasons."""

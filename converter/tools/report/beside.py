@@ -1,4 +1,4 @@
-"""Program comparison: what each of two is, what it takes, and what each layer costs in either."""
+"""Comparison of two programs: their contents, memory, and the cost of each layer."""
 
 from __future__ import annotations
 

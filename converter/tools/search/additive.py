@@ -1,4 +1,4 @@
-"""Integer programming: the best combination where gains add up, judged by the compiler's own costs.
+"""Integer programming: the best combination if gains add up, with the compiler's own costs.
 
     max  gain(biases of the last k) + sum of gains(layer, ratio)   within the budgets
 

@@ -1,4 +1,4 @@
-"""Search procedure: parts alone, costs of combinations, the best of them trained and judged on other rows."""
+"""Search procedure: parts alone, costs of combinations, the best of them trained and evaluated on other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search findings: what was trained, how well it did on either side of the split, and what is best."""
+"""Search findings: trained schemes, their scores on both sides of the split, and the best one."""
 
 from __future__ import annotations
 

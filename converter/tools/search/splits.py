@@ -1,4 +1,4 @@
-"""Data splits: rows to learn from, to select by and to report; what selects is never what is reported."""
+"""Data splits: rows for training, selection and report; selection and report never share rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search problem: a model with its rows, and how a scheme of it is judged. Made once, sent to every worker."""
+"""Search problem: a model with its rows, and the evaluation of its schemes. Made once, sent to every worker."""
 
 from __future__ import annotations
 

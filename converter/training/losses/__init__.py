@@ -1,4 +1,4 @@
-"""Losses: per-example loss, weighted by `weight[B]`, as graph ops behind the model's outputs."""
+"""Losses: per-example loss, weighted by `weight[B]`, as graph ops after the model's outputs."""
 
 from converter.training.losses.attach import attach_loss, link_notes
 from converter.training.losses.loss import JointLoss, Loss, Penalty, traced_loss

@@ -1,4 +1,4 @@
-"""Loss graph behind a forward graph: weighted by `weight[B]`, with regularizers, masks and figures of `evaluate`."""
+"""Loss graph after a forward graph: weighted by `weight[B]`, with regularizers, masks and metrics of `evaluate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logits for a loss: what it reads where the model ends in the softmax or sigmoid that it applies itself."""
+"""Logits for a loss: found before the softmax or sigmoid that ends the model and that the loss applies itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts an optimizer's update into a training graph, behind the gradients."""
+"""Puts an optimizer's update into a training graph, after the gradients."""
 
 from __future__ import annotations
 

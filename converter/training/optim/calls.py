@@ -1,4 +1,4 @@
-"""Calls of an optax update, and which updates need what a compiled step has not."""
+"""Calls of an optax update, and updates that a compiled step cannot support."""
 
 from __future__ import annotations
 

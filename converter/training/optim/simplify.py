@@ -1,4 +1,4 @@
-"""Simplification of updates: scalar factors are multiplied with each other before they meet a big tensor."""
+"""Simplification of updates: scalar factors are multiplied with each other before a big tensor."""
 
 from __future__ import annotations
 

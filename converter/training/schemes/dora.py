@@ -1,4 +1,4 @@
-"""DoRA: the length of each column of a weight trains apart from its direction (Liu et al., arXiv 2402.09353).
+"""DoRA: the norm of each column of a weight trains separately from its direction (Liu et al., arXiv 2402.09353).
 
 y = g (x W + s (x A) B) = g (x W) + s (x A) (g B), g = m / n, n the lengths of the columns of W + s A B. That is never
 made: n^2 = |W|^2 + sum over the rank of B (2 s A' W + s^2 (A' A) B), a product of W with as many rows as the rank.

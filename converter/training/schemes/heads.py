@@ -1,4 +1,4 @@
-"""Heads of models: what of one a scheme trains, and heads over the words of an embedding, which stay as they are."""
+"""Heads of models: the part that a scheme trains, and heads over the words of an embedding, which stay frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of update schemes: each stands for one, or begins a family of them, as `last-3` of `last-K`."""
+"""Names of update schemes: each names one scheme, or begins a family of them, as `last-3` of `last-K`."""
 
 from __future__ import annotations
 

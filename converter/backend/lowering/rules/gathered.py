@@ -1,4 +1,4 @@
-"""im2col for convolutions of few channels: what the columns of a filter meet is gathered into channels first.
+"""im2col for convolutions of few channels: the inputs of a filter's columns are first gathered into channels.
 
 An image has three channels: a product for each position of a filter is three deep then, and copying runs of three
 numbers takes longer than multiplying them. A convolution by a constant filter of ones and zeros gathers at the rate of

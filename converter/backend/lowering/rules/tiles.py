@@ -1,4 +1,4 @@
-"""Image tiling: blocks in which what the rows of a filter meet is a slice of whole rows, in the cache.
+"""Image tiling: blocks in which the inputs of a filter's rows are a slice of whole rows, in the cache.
 
 With a stride s, neighbouring rows, and neighbouring pixels of a row, are grouped into cells of s: every s-th of them is
 a SLICE of all cells, where a SLICE with a stride would be slow.

@@ -1,4 +1,4 @@
-"""Winograd convolution for frozen 3x3 filters: fewer products, for sums before and behind.
+"""Winograd convolution for frozen 3x3 filters: fewer products, in exchange for sums before and after.
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (CVPR 2016), by Cook and Toom's construction:
 polynomials are multiplied by their values at points. A tile of pixels d and the filter g give the results

@@ -1,4 +1,4 @@
-"""What a file stands for, counted before it is read: tables may share others, so that few bytes say very much."""
+"""Declared size of a file, counted before it is read: shared tables let few bytes declare very much."""
 
 from __future__ import annotations
 

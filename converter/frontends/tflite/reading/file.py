@@ -1,4 +1,4 @@
-"""A TFLite file as data of a stranger: its tensors and operators, checked before anything is computed."""
+"""An untrusted TFLite file: its tensors and operators, checked before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantization of a file's tensors, checked: how their integers stand for real numbers."""
+"""Quantization of a file's tensors, checked: how their integers represent real numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse constants, as DENSIFY has them: which numbers are there, level by level, and what lies between is 0."""
+"""Sparse constants of DENSIFY: the stored numbers, level by level; all others are 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers that are one operator: what they keep from call to call begins with zeros in each row."""
+"""Recurrent layers that are one operator: their state starts with zeros in each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Update rules of `torch.optim` for a learning rate of 1, in PyTorch's own arithmetic: what is subtracted."""
+"""Update rules of `torch.optim` for a learning rate of 1, in PyTorch's own arithmetic: the subtracted value."""
 
 from __future__ import annotations
 

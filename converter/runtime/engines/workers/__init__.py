@@ -1,1 +1,1 @@
-"""Worker processes of the engines, which run what they are given and know nothing of programs."""
+"""Worker processes of the engines, which run their tasks and know nothing of programs."""

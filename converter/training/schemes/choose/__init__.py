@@ -1,1 +1,1 @@
-"""Choices of what trains, by the structure of a model; the names that stand for them are in `named.py`."""
+"""Choices of trained weights by the structure of a model; their names are in `named.py`."""

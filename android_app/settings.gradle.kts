@@ -15,4 +15,4 @@ dependencyResolutionManagement {
 }
 
 rootProject.name = "pocketune-android"
-include(":trainer", ":federated", ":runtime-tflite", ":runtime-litert", ":app")
+include(":trainer", ":federated", ":federated-work", ":runtime-tflite", ":runtime-litert", ":app")

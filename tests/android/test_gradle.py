@@ -11,10 +11,10 @@ import pytest
 
 ANDROID = Path(__file__).resolve().parents[2] / "android_app"
 POM = "{http://maven.apache.org/POM/4.0.0}"
-MODULES = ("trainer", "federated", "runtime-tflite", "runtime-litert", "app")
+MODULES = ("trainer", "federated", "federated-work", "runtime-tflite", "runtime-litert", "app")
 CATALOG = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())
 #: What only one of the two needs: Gradle takes AARs as they are, Maven runs the tests.
-ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "litert-stubs", "kotlin-stdlib"}
+ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "litert-stubs", "work-stubs", "kotlin-stdlib"}
 ONLY_GRADLE = {
     "litert",
     "litert-gpu",
@@ -23,6 +23,7 @@ ONLY_GRADLE = {
     "tensorflow-lite",
     "tensorflow-lite-gpu",
     "tensorflow-lite-gpu-api",
+    "work-runtime",
 }
 
 
@@ -78,7 +79,7 @@ def test_modules_are_the_same() -> None:
     settings = (ANDROID / "settings.gradle.kts").read_text()
     assert (
         set(re.findall(r'":([a-z-]+)"', settings))
-        == maven - {"tflite-library", "litert-stubs", "desktop"}
+        == maven - {"tflite-library", "litert-stubs", "work-stubs", "desktop"}
         == set(MODULES)
     )
 
@@ -116,9 +117,13 @@ def test_sdk_levels_version_and_libraries_are_the_same() -> None:
 
 def test_both_build_from_one_manifest_without_internet() -> None:
     manifests = [p for p in ANDROID.rglob("AndroidManifest.xml") if "target" not in p.parts]
-    assert manifests == [ANDROID / "app" / "src" / "main" / "AndroidManifest.xml"]
+    app, work = (ANDROID / module / "src/main/AndroidManifest.xml" for module in ("app", "federated-work"))
+    assert set(manifests) == {app, work}
     name = "{http://schemas.android.com/apk/res/android}name"
-    root = ElementTree.parse(manifests[0]).getroot()
+    asked = [element.get(name) for element in ElementTree.parse(work).getroot().iter("uses-permission")]
+    assert asked == ["android.permission.INTERNET"]
+    assert "federated" not in gradle("app"), "an app has the network by that library, and the demo does not take it"
+    root = ElementTree.parse(app).getroot()
     permissions = {element.get(name) for element in root.iter("uses-permission")}
     assert permissions == {
         "android.permission.FOREGROUND_SERVICE",

@@ -73,4 +73,6 @@ def matches(program: object, server: Path, people: int, rounds: int) -> None:
     built = {name: array for name, array in TrainingSession(program.data).state().items() if name in wanted}
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
-        assert np.abs(array - built[name]).max() > 1e-3, "nothing was learned"
+        # Of LoRA the first factor moves by what the second one, which begins at 0, has become.
+        least = 1e-6 if name.endswith("lora_a") else 1e-3
+        assert np.abs(array - built[name]).max() > least, f"{name} has not learned"

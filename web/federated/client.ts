@@ -3,6 +3,7 @@ import { EndedRoundError, FederatedError, LostServerError, RefusedRoundError, Un
 import { type Asked, BEAT_SECONDS, Fleet } from "./fleet.ts";
 import { Http, jittered, pause, type SuperLink } from "./http.ts";
 import type { NodeKey } from "./key.ts";
+import { Metadata } from "./messages.ts";
 import { Outgoing } from "./objects.ts";
 import type { Participant } from "./participant.ts";
 import { configOf, type Figures, metricsOf } from "./values.ts";
@@ -67,12 +68,14 @@ export class FederatedClient {
     const ended = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, ended.signal]) : ended.signal;
     const calls = (name: string, request: Bytes) => this.http.call(name, request, signal);
-    const fleet = new Fleet(this.key, this.most, () => this.http.now(), calls, signal);
+    const taken = (head: Metadata) => this.participant.note(Metadata.encode(head));
+    const fleet = new Fleet(this.key, this.most, () => this.http.now(), calls, signal, taken);
     const { say } = options;
     // Not as a method of anything, which `postMessage` would refuse.
     const sitting = new Sitting(fleet, this.participant, this.slots, signal, (sentence) => say?.(sentence));
     try {
       await fleet.join();
+      await sitting.leave();
       void beats(fleet, signal);
       await sitting.rounds(rows, options.idleMillis ?? Number.POSITIVE_INFINITY, options.pollMillis ?? POLL);
     } catch (error) {
@@ -111,6 +114,24 @@ class Sitting {
     return { messages: this.messages, errors: this.errors, bytes: this.bytes };
   }
 
+  /**
+   * A message that was taken when the tab was closed is answered with an error: the server has others do it, and does not wait
+   * for this node, which is there again.
+   */
+  async leave(): Promise<void> {
+    const unanswered = await this.participant.unanswered();
+    if (!unanswered) return;
+    try {
+      await this.fleet.refuse(Metadata.decode(unanswered), "the client ended in the midst of this, and leaves it");
+      this.note("left a message that was not answered when this client ended");
+    } catch (error) {
+      const isLost = error instanceof LostServerError && !(error instanceof UnknownNodeError);
+      // Of another error the run is over.
+      if (!(error instanceof FederatedError) || isLost) throw error;
+    }
+    await this.participant.note(null);
+  }
+
   async rounds(rows: () => Promise<Rows> | Rows, idleMillis: number, pollMillis: number): Promise<void> {
     let last = performance.now();
     while (performance.now() - last < idleMillis) {
@@ -127,6 +148,7 @@ class Sitting {
         if (!isOver) throw error;
         this.note(messageOf(error));
       }
+      await this.participant.note(null);
       last = performance.now();
     }
   }
@@ -139,6 +161,7 @@ class Sitting {
       if (!(error instanceof FederatedError) || (error instanceof LostServerError && !isUnknown)) throw error;
       this.note(error.message);
       if (isUnknown) await this.fleet.join();
+      else await this.participant.note(null);
       return null;
     }
   }

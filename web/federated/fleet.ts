@@ -47,7 +47,8 @@ export class Fleet {
 
   /**
    * `most`: bytes that all objects of a message may have together. `now`: seconds since 1970 by the server's clock. `calls`: a
-   * signed request by its name, and its answer. `signal` ends waits.
+   * signed request by its name, and its answer. `signal` ends waits. `taken` is told of a message that the server gives to nobody else
+   * from then on.
    */
   constructor(
     private readonly key: NodeKey,
@@ -55,6 +56,7 @@ export class Fleet {
     private readonly now: () => number,
     private readonly calls: (name: string, request: Bytes) => Promise<Bytes>,
     private readonly signal: AbortSignal,
+    private readonly taken: (head: Metadata) => Promise<void> = async () => undefined,
   ) {}
 
   /** Says that the node is there, and registers its key where it is new to the server. Throws LostServerError. */
@@ -102,6 +104,7 @@ export class Fleet {
     if (!head || !tree || messages.length !== trees.length) {
       throw new RefusedRoundError("the server's message comes without its objects");
     }
+    await this.taken(head);
     try {
       const objects = await this.objects(head.run_id, tree);
       const { head: own, records } = new Incoming(objects, this.most).message(tree.object_id);

@@ -26,6 +26,7 @@ export interface Trained {
 }
 
 const SHARED = "shared.state";
+const UNANSWERED = "unanswered";
 const SHOWN = 16;
 
 /**
@@ -71,6 +72,16 @@ export class Participant {
   /** The arrays of the server as they came last, a state file that any trainer of the program restores; null: none came. */
   async shared(): Promise<Bytes | null> {
     return await this.store.read(SHARED);
+  }
+
+  /** The head of a message that was taken and is not answered yet; null: there is none. */
+  async unanswered(): Promise<Bytes | null> {
+    return await this.store.read(UNANSWERED);
+  }
+
+  /** Keeps such a head, or drops it. */
+  async note(head: Bytes | null): Promise<void> {
+    await this.store.write({ [UNANSWERED]: head });
   }
 
   /** Trains on the user's rows from the server's arrays on. Throws RefusedRoundError, PocketuneError and `signal.reason`. */

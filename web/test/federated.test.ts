@@ -2,11 +2,20 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Exchange } from "../federated/exchange.ts";
 import { Incoming } from "../federated/incoming.ts";
+import { Metadata } from "../federated/messages.ts";
 import type { Tensor } from "../federated/npy.ts";
-import { adopt, type Bounds, FederatedClient, NodeKey, Participant } from "../federated.ts";
+import {
+  adopt,
+  type Bounds,
+  FederatedClient,
+  NodeKey,
+  Participant,
+  type Served,
+  type ServeOptions,
+} from "../federated.ts";
 import { MemoryStore, Program, Trainer } from "../trainer.ts";
 import { inNode } from "./litert.ts";
-import { built, expected, file, objects, Replay, rows, trees } from "./recorded.ts";
+import { built, expected, file, fleetAt, objects, Replay, rows, trees } from "./recorded.ts";
 
 const runtime = inNode();
 const program = await Program.open(file("program.tflite"));
@@ -143,36 +152,53 @@ test("a user's state stays until they take the shared one over, and that is undo
   await Promise.all([own.close(), mine.close()]);
 });
 
-test("a client answers the messages of the recorded round, and ends where there is no work", async () => {
-  const [own, replay, said] = [await participant(), new Replay(), [] as string[]];
+test("a tab that was closed in the midst of a round leaves it when it is opened again", async () => {
+  const [own, replay] = [await participant(), new Replay()];
+  const head = (await (await fleetAt(new Replay())).pull())?.head ?? assert.fail();
+  await own.note(Metadata.encode(head));
+  const { errors } = await served(own, replay, { idleMillis: 50, pollMillis: 20 });
+  assert.deepEqual(errors, ["left a message that was not answered when this client ended"]);
+  assert.equal(replay.pushed[0]?.metadata?.reply_to_message_id, head.message_id);
+  assert.match(replay.pushed[0]?.error?.reason ?? "", /leaves it/);
+  assert.equal(await own.unanswered(), null);
+  await own.close();
+});
+
+/** What a client does at a server that answers as a replay. */
+async function served(own: Participant, replay: Replay, options: ServeOptions): Promise<Served> {
   const fetched = globalThis.fetch;
-  globalThis.fetch = async (url, options) => {
-    const { body } = options ?? {};
+  globalThis.fetch = async (url, { body } = {}) => {
     const name = String(url).split("/").at(-1) ?? "";
     return new Response(await replay.call(name, new Uint8Array(body as Uint8Array<ArrayBuffer>)));
   };
   try {
     const client = new FederatedClient(own, { address: "http://127.0.0.1:1" }, await NodeKey.generate());
-    // As `postMessage`, which is no method of anything else.
-    function say(this: unknown, sentence: string): void {
-      assert.equal(this, undefined);
-      said.push(sentence);
-    }
-    const options = { idleMillis: 100, pollMillis: 30, say };
-    const { messages, errors, bytes } = await client.serve(() => ({ samples: rows() }), options);
-    assert.deepEqual([messages, errors], [2, []]);
-    assert.equal(
-      bytes,
-      [...replay.objects.values()].reduce((sum, content) => sum + content.length, 0),
-    );
-    assert.match(said[0] ?? "", /^train: \d+ bytes left this device$/);
-    assert.equal(replay.requests.at(-1)?.[0], "deactivate-node");
-    const stopped = new AbortController();
-    const late = client.serve(() => ({ samples: rows() }), { ...options, idleMillis: 60_000, signal: stopped.signal });
-    setTimeout(() => stopped.abort(), 50);
-    assert.equal((await late).messages, 0);
+    return await client.serve(() => ({ samples: rows() }), options);
   } finally {
     globalThis.fetch = fetched;
-    await own.close();
   }
+}
+
+test("a client answers the messages of the recorded round, and ends where there is no work", async () => {
+  const [own, replay, said] = [await participant(), new Replay(), [] as string[]];
+  // As `postMessage`, which is no method of anything else.
+  function say(this: unknown, sentence: string): void {
+    assert.equal(this, undefined);
+    said.push(sentence);
+  }
+  const options = { idleMillis: 100, pollMillis: 30, say };
+  const { messages, errors, bytes } = await served(own, replay, options);
+  assert.deepEqual([messages, errors], [2, []]);
+  assert.equal(
+    bytes,
+    [...replay.objects.values()].reduce((sum, content) => sum + content.length, 0),
+  );
+  assert.match(said[0] ?? "", /^train: \d+ bytes left this device$/);
+  assert.equal(replay.requests.at(-1)?.[0], "deactivate-node");
+  assert.equal(await own.unanswered(), null);
+  const stopped = new AbortController();
+  setTimeout(() => stopped.abort(), 50);
+  const late = await served(own, replay, { ...options, idleMillis: 60_000, signal: stopped.signal });
+  assert.equal(late.messages, 0);
+  await own.close();
 });

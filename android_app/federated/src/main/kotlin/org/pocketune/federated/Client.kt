@@ -8,7 +8,9 @@ import kotlinx.coroutines.delay
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import kotlinx.coroutines.withTimeoutOrNull
+import com.google.protobuf.InvalidProtocolBufferException
 import java.nio.ByteBuffer
+import org.pocketune.federated.wire.Metadata
 import org.pocketune.trainer.PocketuneException
 import org.pocketune.trainer.Sample
 
@@ -35,7 +37,7 @@ class FederatedClient(
 ) {
     private val most = BESIDE + TIMES * participant.exchange.bytes(withSlots = true)
     private val http = Http(link, key, most)
-    private val fleet = Fleet(key, most, http::now, http::call)
+    private val fleet = Fleet(key, most, http::now, http::call) { participant.unanswered.writeBytes(it.toByteArray()) }
 
     /** What the optimizer had at the end of a round, by run. */
     private val slots = LinkedHashMap<Long, Map<String, ByteBuffer>>()
@@ -51,6 +53,7 @@ class FederatedClient(
     suspend fun serve(idleMillis: Long? = null, rows: suspend () -> Rows): Served = coroutineScope {
         served = Served()
         fleet.join()
+        leave()
         val beats = launch {
             while (true) {
                 delay((BEAT_SECONDS * 1000 * Random.nextDouble(0.6, 0.8)).toLong())
@@ -84,8 +87,31 @@ class FederatedClient(
             } catch (error: EndedRoundException) {
                 note(error.message.orEmpty())
             }
+            participant.unanswered.delete()
             last = System.nanoTime()
         }
+    }
+
+    /**
+     * A message that was taken when the process was killed, or cancelled, is answered with an error: the server has others do
+     * it, and does not wait for this node, which is there again.
+     */
+    private suspend fun leave() {
+        if (!participant.unanswered.exists()) return
+        val head = try {
+            Metadata.parseFrom(participant.unanswered.readBytes())
+        } catch (_: InvalidProtocolBufferException) {
+            // Cut short when the process ended.
+            null
+        }
+        try {
+            head?.let { fleet.refuse(it, "the client ended in the midst of this, and leaves it") }
+            note("left a message that was not answered when this client ended")
+        } catch (error: FederatedException) {
+            if (error is LostServerException && error !is UnknownNodeException) throw error
+            // The run is over.
+        }
+        participant.unanswered.delete()
     }
 
     private suspend fun pulled(): Asked? = try {
@@ -97,6 +123,7 @@ class FederatedClient(
     } catch (error: FederatedException) {
         if (error is LostServerException) throw error
         note(error.message.orEmpty())
+        participant.unanswered.delete()
         null
     }
 

@@ -35,12 +35,14 @@ internal class Asked(val head: Metadata, val records: Records)
  * @param calls a signed request by its name, and its answer.
  * @param most bytes that all objects of a message may have together.
  * @param now seconds since 1970 by the server's clock.
+ * @param taken is told of a message that the server gives to nobody else from then on.
  */
 internal class Fleet(
     private val key: NodeKey,
     private val most: Long,
     private val now: () -> Double,
     private val calls: suspend (String, MessageLite) -> ByteArray,
+    private val taken: (Metadata) -> Unit = {},
 ) {
     private var node = Node.getDefaultInstance()
 
@@ -85,6 +87,7 @@ internal class Fleet(
             throw UnknownNodeException("the server does not know this node: ${error.message}")
         }
         val head = answer.messagesListList.firstOrNull() ?: return null
+        taken(head.metadata)
         if (answer.messagesListCount != answer.messageObjectTreesCount) {
             throw RefusedRoundException("the server's message comes without its objects")
         }

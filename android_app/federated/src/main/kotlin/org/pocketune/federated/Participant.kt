@@ -43,6 +43,9 @@ class Participant private constructor(
     /** The arrays of the server as they came last, a state file that any trainer of the program restores. */
     val shared: File = File(directory, "shared.state")
 
+    /** The head of a message that was taken and is not answered yet. */
+    internal val unanswered: File = File(directory, "unanswered")
+
     /** Trains on the user's rows from the server's arrays on. Throws [RefusedRoundException] and [PocketuneException]. */
     internal suspend fun train(
         arrays: Map<String, Tensor>,

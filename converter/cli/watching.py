@@ -10,7 +10,7 @@ from converter.support.errors import UsageError, nearest
 
 
 def watching(dumps: str | None) -> AbstractContextManager[Watch]:
-    """Watch the passes of a build; keep the graphs behind one of them. Raise UsageError where there is no such pass."""
+    """Watch the passes of a build; keep the graphs after one of them. Raise UsageError where there is no such pass."""
     names = [one.name for one in PIPELINE]
     if dumps is not None and dumps not in names:
         raise UsageError(

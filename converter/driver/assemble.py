@@ -60,14 +60,14 @@ def assemble(
     """Export the state, write the manifest and emit the file.
 
     Args:
-        request: what was asked for.
+        request: the request of the build.
         signatures: lowered, scheduled graphs of the step (`train`, or two of which one is `apply`), `evaluate` and
             `infer`.
         costs: of the training step.
-        done: what the passes found.
-        notes: what the user is to know.
+        done: the results of the passes.
+        notes: the build notes for the user.
         rule: the optimizer.
-        identify: what a state belongs to, from the parameters that a step changes and the signatures.
+        identify: returns the identity of a state, from the parameters that a step changes and the signatures.
     """
     tensors = _tensor_names(signatures)
     renamed = {name: _renamed(graph, tensors) for name, graph in signatures.items()}

@@ -197,7 +197,7 @@ def _compiled(
 
 
 def _held(optimizer: Any, proximal: float | None) -> Any:
-    """Return the optimizer, with FedProx's term in front of it where it is asked for."""
+    """Return the optimizer, with FedProx's term before it where it is asked for."""
     if proximal is None:
         return optimizer
     from converter.training.optim.proximal import near_anchor

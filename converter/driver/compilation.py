@@ -31,7 +31,7 @@ class Grafted:
 
     Attributes:
         file: what stays of it.
-        suffix: what is computed anew, lowered; None for nothing.
+        suffix: what is computed again, lowered; None for nothing.
         fixed: why it is for its own number of rows alone, in words; None where it is not.
     """
 
@@ -63,7 +63,7 @@ class Stages:
         unrounded: `model` with its float32 weights, where frozen ones are int4 or float16.
         probed: `model`, with marks where `fisher` looks.
         prefix: what all signatures begin with, lowered already: frozen layers in int8.
-        suffix: the model behind that prefix.
+        suffix: the model after that prefix.
         inference: `suffix` without what is random in training.
         scored: `inference` with its loss.
         exported: the model that is exported, lowered for several rows, where `infer` is for too few to tell rows from

@@ -122,12 +122,12 @@ class Options:
             another mu in each round. It is not in the loss that a step returns. None: no term.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
-        classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or behind `cut`. Of any
+        classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or after `cut`. Of any
             model "10+20": its own ten, and room for up to twenty that `session.add_class` adds at run time; those that
             there are not yet have no share in softmax, loss and metrics.
         head: `class_means`: `session.set_class_means` sets the last layer, without a gradient, to that which finds the
             class with the nearest mean. Needs an `update` that trains that layer alone; adds the signature `features`.
-        cut: of a `.tflite` file: the name of a tensor or layer; what stands behind it is left out.
+        cut: of a `.tflite` file: the name of a tensor or layer; what stands after it is left out.
         outputs: of a `.tflite` file or a PyTorch model: names of the outputs that are kept; None: all.
         length: of a language model: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
             Several, (64, 256): the signatures that take rows are there for each, with the same weights and state, and

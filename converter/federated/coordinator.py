@@ -176,7 +176,7 @@ class Coordinator:
 
 
 def _begin_behind(strategy: Strategy, done: int) -> None:
-    """Lets a strategy number its rounds behind those that are done: corrections of moments and clients go by that."""
+    """Lets a strategy number its rounds after those that are done: corrections of moments and clients go by that."""
     for name in ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"):
         setattr(strategy, name, _behind(getattr(strategy, name), done))
 

@@ -47,7 +47,7 @@ class LostServer(DeviceError):
 
 
 class UnknownNode(LostServer):
-    """The SuperLink does not know this node, or not its signature: it began anew, or one of the clocks is wrong."""
+    """The SuperLink does not know this node, or not its signature: it began again, or one of the clocks is wrong."""
 
 
 class EndedRound(RefusedRound):
@@ -128,7 +128,7 @@ class Fleet:
             RefusedRound: its objects are too many, too deep, too large or not what their ids say.
                 The server is told so.
             EndedRound: the run is over.
-            UnknownNode: the server began anew.
+            UnknownNode: the server began again.
             LostServer: there is none.
         """
         try:

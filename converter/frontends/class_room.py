@@ -46,7 +46,7 @@ class LastLayer:
     Attributes:
         product, sum: what multiplies by its kernel, and what adds its bias.
         kernel, bias: its parameters [inputs, classes] or [classes, inputs], and [classes].
-        link: the softmax behind it; None where the model ends in logits.
+        link: the softmax after it; None where the model ends in logits.
     """
 
     product: Node
@@ -106,10 +106,10 @@ def last_layer(graph: Graph) -> LastLayer | None:
 
 
 def with_room(graph: Graph, room: Room) -> Graph:
-    """Return a model whose last layer has free rows behind its own: weights 0, and a bias far below all others.
+    """Return a model whose last layer has free rows after its own: weights 0, and a bias far below all others.
 
     Raises:
-        UsageError: it ends in no dense layer of so many classes, and a softmax or nothing behind it.
+        UsageError: it ends in no dense layer of so many classes, and a softmax or nothing after it.
     """
     layer = last_layer(graph)
     if layer is None:

@@ -35,7 +35,7 @@ class FrontEnd(ABC):
 
     Attributes:
         options: names of `OWN_OPTIONS` that it knows.
-        takes_layers: whether a list of layers may stand behind a tensor.
+        takes_layers: whether a list of layers may stand after a tensor.
         library: what its models are trained with elsewhere; None: JAX.
     """
 
@@ -54,7 +54,7 @@ class FrontEnd(ABC):
         Args:
             model: one that it takes, with inputs and options.
             rows: the first axis of each input.
-            others: imports what stands behind a tensor of the model, of whatever front end that is.
+            others: imports what stands after a tensor of the model, of whatever front end that is.
 
         Raises:
             UsageError: it is not usable, or does not say what it takes.
@@ -83,7 +83,7 @@ class FrontEnd(ABC):
         raise NotImplementedError
 
     def suffix(self, model: Any, features: TensorType) -> Any:
-        """Return a model that stands behind a tensor of such rows, [1, ...]."""
+        """Return a model that stands after a tensor of such rows, [1, ...]."""
         return self.with_inputs(model, [features])
 
     def augmentation(self, model: Any) -> Callable[[Any, Any], Any] | None:

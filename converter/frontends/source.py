@@ -156,7 +156,7 @@ class FileExport(ABC):
     """The file that is exported of a model that was read from one, as far as it is known before weights are.
 
     Attributes:
-        graph: what is computed anew, for one row; None for nothing.
+        graph: what is computed again, for one row; None for nothing.
         notes: what the user is to know of it.
     """
 
@@ -168,7 +168,7 @@ class FileExport(ABC):
         """Return the metadata entry of that file; see `converter.program.assembly`.
 
         Args:
-            suffix: what is computed anew, lowered and scheduled.
+            suffix: what is computed again, lowered and scheduled.
             program: the buffers of the program; constants that it lacks are added.
         """
 
@@ -219,7 +219,7 @@ class ModelFile(ABC):
 
     @abstractmethod
     def computed_anew(self, trained: Collection[str], rows: int) -> Graph | None:
-        """Return what `export` computes anew, for other rows than those of the file; None for nothing."""
+        """Return what `export` computes again, for other rows than those of the file; None for nothing."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def named(name: str) -> FrontEnd | None:
 
 
 def suffix(model: Any, features: TensorType) -> Source:
-    """Return a model of any front end, imported behind a tensor of another one's.
+    """Return a model of any front end, imported after a tensor of another one's.
 
     Args:
         model: the model, or a list of layers of one library.

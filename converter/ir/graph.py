@@ -89,7 +89,7 @@ class Parameter:
         return self.view.apply(self.model_value)
 
     def viewed(self, step: tuple) -> Parameter:
-        """Return the same weight behind one more view step."""
+        """Return the same weight after one more view step."""
         return replace(self, view=self.view.then(step))
 
 

@@ -28,7 +28,7 @@ class Module(Mapping[str, Graph]):
         return len(self._graphs)
 
     def including(self, **graphs: Graph) -> Module:
-        """Return the module with these graphs, behind the others or in the place of those of their names."""
+        """Return the module with these graphs, after the others or in the place of those of their names."""
         return Module({**self._graphs, **graphs})
 
     def mapped(self, change: Callable[[str, Graph], Graph]) -> Module:

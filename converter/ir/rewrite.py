@@ -32,7 +32,7 @@ class Rewriter(LookingBuilder):
                 self._uses[new] = self._uses[old]
 
     def used_once(self, value: Value) -> bool:
-        """Return whether at most one node before reads `value`, or what it stands for.
+        """Return whether at most one node before reads `value`, or the value that it replaces.
 
         Steps inside of a rule are unread.
         """

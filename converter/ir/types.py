@@ -99,7 +99,7 @@ class Origin:
 
     @property
     def is_late(self) -> bool:
-        """Whether it belongs to what a training step does behind the forward pass."""
+        """Whether it belongs to what a training step does after the forward pass."""
         return self.phase != "forward"
 
     def in_phase(self, phase: str) -> Origin:

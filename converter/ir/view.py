@@ -58,7 +58,7 @@ class View:
         return self.apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
 
     def rest(self, array: np.ndarray) -> View:
-        """Return, for a view that ends by cutting the first channels off a tensor: the view of those behind."""
+        """Return, for a view that ends by cutting the first channels off a tensor: the view of those after."""
         *before, (kind, axis, start, stop) = self.steps
         whole = View(tuple(before))
         assert (kind, start) == ("slice", 0), self

@@ -63,7 +63,7 @@ class Affine:
     shift: Value | None = None
 
     def apply(self, b: Builder, x: Value) -> Value:
-        """As at most two ops."""
+        """Emit the function as at most two ops."""
         y = x if self.scale is None else b(ops.Mul(), x, self.scale)
         return y if self.shift is None else b(ops.Add(), y, self.shift)
 

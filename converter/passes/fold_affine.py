@@ -30,7 +30,7 @@ def fold_affine(graph: Graph) -> Graph:
 
 
 def _fold_after(graph: Graph) -> Graph:
-    """Chains behind a product; any other chain becomes one scale and one shift where that is shorter."""
+    """Chains after a product; any other chain becomes one scale and one shift where that is shorter."""
     chains = Chains(graph)
 
     def fold(b: Rewriter, node: Node) -> Value | None:

@@ -53,9 +53,9 @@ class Watch:
 
     Attributes:
         verifies: whether every graph that a pass made is checked.
-        dumps: the name of the pass behind which graphs are kept as text.
+        dumps: the name of the pass after which graphs are kept as text.
         checks: what raises where something does not hold, by the name that passes ensure and require it by: called
-            behind those that ensure it, and in front of those that require it.
+            after those that ensure it, and before those that require it.
         seconds: CPU time by pass, of all pipelines together.
         dumped: what was kept: the text of each graph by its name.
     """

@@ -71,7 +71,7 @@ def summed_over_features(b: Rewriter, node: Node) -> Value | None:
 
 
 def _sum_of_product(b: Rewriter, total: ops.Sum, d: Value, o: Value) -> Value:
-    """Sum(d * o) along the last axis; of both before and behind the same moves, where o is kept for other readers."""
+    """Sum(d * o) along the last axis; of both before and after the same moves, where o is kept for other readers."""
     transposed = b.producer(d, ops.Transpose)
     if transposed is not None and transposed.op.perm[-1] == len(transposed.op.perm) - 1:
         back = ops.Transpose(tuple(sorted(range(len(d.shape)), key=transposed.op.perm.__getitem__)))

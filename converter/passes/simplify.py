@@ -197,7 +197,7 @@ def _without_broadcast(b: Rewriter, value: Value, other: Value, output: Value) -
 
 
 def _concatenation(b: Rewriter, x: Value, y: Value) -> Value | None:
-    """Pad(a, zeros behind) + Pad(b, zeros before), side by side along one axis: Pad(Concat(a, b)), or that alone."""
+    """Pad(a, zeros after) + Pad(b, zeros before), side by side along one axis: Pad(Concat(a, b)), or that alone."""
     first, second = b.producer(x, ops.Pad), b.producer(y, ops.Pad)
     if not first or not second or first.op.value or second.op.value or x.type != y.type:
         return None
@@ -227,6 +227,6 @@ def _concatenation_beside(b: Rewriter, x: Value, y: Value) -> Value | None:
 
 
 def _pieces(b: Rewriter, pad: Node, axis: int) -> tuple[Value, ...]:
-    """Return what stands one behind the other along an axis in what is padded."""
+    """Return what stands one after the other along an axis in what is padded."""
     inner = b.producer(pad.inputs[0], ops.Concat)
     return inner.inputs if inner and inner.op.axis == axis and b.used_once(pad.inputs[0]) else pad.inputs

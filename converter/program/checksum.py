@@ -33,7 +33,7 @@ def has_checksum(data: bytes | mmap.mmap) -> bool:
 
 
 def with_new_checksum(data: bytes) -> bytes:
-    """Return a file that was changed on purpose, with its checksum computed anew."""
+    """Return a file that was changed on purpose, with its checksum computed again."""
     changed, start = bytearray(data), data.index(_MARK)
     changed[start : start + len(BLANK)] = BLANK
     add_checksum(memoryview(changed), start)

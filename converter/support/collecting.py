@@ -36,7 +36,7 @@ def uncollected() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Gives freed memory back to the system, which glibc does on its own only where nothing lies behind it.
+    """Gives freed memory back to the system, which glibc does on its own only where nothing lies after it.
 
     So it does with pages of `room_on_disk`, until they are read again.
     """

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment(**defaults: str) -> Iterator[None]:
-    """Inside, variables that nobody has set have these values; behind it the environment is what it was."""
+    """Inside, variables that nobody has set have these values; after it the environment is what it was."""
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
     try:

@@ -39,7 +39,7 @@ def fold(rows: Sequence[Row]) -> list[tuple[Row, tuple[int, ...]]]:
 
 
 def _without(row: Row, before: str, number: str) -> Row:
-    """Return a row with a mark in the place of a number behind some beginning of a name."""
+    """Return a row with a mark in the place of a number after some beginning of a name."""
     own = re.compile(rf"(?<![A-Za-z0-9]){re.escape(before)}{number}(?![A-Za-z0-9])")
     return tuple(own.sub(lambda found: before + _MARK, cell) for cell in row)
 

@@ -151,7 +151,7 @@ def _padded(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class _Header:
-    """A tensor as the file describes it: rows first, the offset behind the header's end."""
+    """A tensor as the file describes it: rows first, the offset after the header's end."""
 
     name: str
     shape: tuple[int, ...]
@@ -277,7 +277,7 @@ class Container:
     _headers: list[_Header]
 
     def tensors(self, blocks: Mapping[int, Block], otherwise: str) -> list[Tensor]:
-        """Return the tensors that lie behind the header, in its order.
+        """Return the tensors that lie after the header, in its order.
 
         Args:
             blocks: the kinds of tensors that the caller reads, by number.

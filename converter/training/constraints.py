@@ -32,7 +32,7 @@ class Constraint:
 def constrained(
     rule: OptimizerProgram, constraints: Mapping[str, Constraint], weights: Mapping[Value, Parameter]
 ) -> OptimizerProgram:
-    """Return the rule with the constraints, of those that can be computed, behind all else that it does to the weights.
+    """Return the rule with the constraints, of those that can be computed, after all else that it does to the weights.
 
     Args:
         rule: for these weights as they are stored.

@@ -52,7 +52,7 @@ def opposite(b: Builder, x: Value) -> Value:
 
 
 def _last(b: Builder, x: Value, axis: int, back: bool = False) -> Value:
-    """The axis moved behind the others, or from there to its place."""
+    """The axis moved after the others, or from there to its place."""
     order = [*(a for a in range(len(x.shape)) if a != axis), axis]
     return b.transpose(x, tuple(int(i) for i in np.argsort(order)) if back else tuple(order))
 

@@ -64,7 +64,7 @@ class While(Builtin):
 
 
 def one_step(body: Graph, origin: Origin) -> While:
-    """Return the loop that runs a body once, by a counter that it puts in front of the body's inputs and outputs.
+    """Return the loop that runs a body once, by a counter that it puts before the body's inputs and outputs.
 
     The first operand is to be 0. Another loop of the same body shares its subgraph.
     """

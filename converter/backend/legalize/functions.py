@@ -39,7 +39,7 @@ _BOTTOM = -60000.0
     lambda b, node: isinstance(node.op, tfl.Sin | tfl.Cos),
 )
 def by_a_polynomial(b: Rewriter, node: Node) -> Value:
-    """A polynomial of what is left of x behind the nearest multiple of pi, whose parity is the sign."""
+    """A polynomial of what is left of x after the nearest multiple of pi, whose parity is the sign."""
     (x,) = node.inputs
 
     def number(value: float) -> Value:
@@ -86,7 +86,7 @@ def _is_of_a_product(b: Rewriter, x: Value) -> bool:
     lambda b, node: isinstance(node.op, tfl.Tanh) and _is_of_a_product(b, node.inputs[0]),
 )
 def behind_a_maximum(b: Rewriter, node: Node) -> Value:
-    """Of the larger of x and a number so low that its result is -1 as well."""
+    """Apply it to the larger of x and a number so low that its result is -1 as well."""
     return b(node.op, b(tfl.Maximum(), node.inputs[0], b.constant(np.array([_BOTTOM], np.float32))))
 
 
@@ -144,7 +144,7 @@ def _is_bounded(b: Rewriter, x: Value) -> bool:
     lambda b, node: isinstance(node.op, tfl.Exp) and not _is_bounded(b, node.inputs[0]),
 )
 def of_what_float16_has(b: Rewriter, node: Node) -> Value:
-    """Of x between two bounds, beyond which float16 has zeros and numbers that are too large."""
+    """Apply it to x between two bounds, beyond which float16 has zeros and numbers that are too large."""
     least, most = (b.constant(np.array([bound], np.float32)) for bound in (-_EXPONENT, _EXPONENT))
     return b(node.op, b(tfl.Minimum(), b(tfl.Maximum(), node.inputs[0], least), most))
 

@@ -34,7 +34,7 @@ def padded_at_rank_4(b: Rewriter, node: Node) -> Value:
     lambda b, node: isinstance(node.op, tfl.Pad) and any(node.op.paddings[-1]) and node.output.shape[-1] > 1,
 )
 def padded_before_the_last(b: Rewriter, node: Node) -> Value:
-    """With an axis of size 1 behind it."""
+    """With an axis of size 1 after it."""
     (x,), (*others, last) = node.inputs, node.op.paddings
     if any(map(any, others)):
         x = b(replace(node.op, paddings=(*others, (0, 0))), x)

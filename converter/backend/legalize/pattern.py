@@ -25,7 +25,7 @@ class Pattern:
     Attributes:
         name: as the table of a target has it under `avoids`.
         why: the probe: what was run on the engine, and what came of it.
-        matches: whether a node, which the builder may look behind, is of the pattern.
+        matches: whether a node, which the builder may look after, is of the pattern.
         replace: emits what is right instead.
     """
 
@@ -68,7 +68,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def repeated(b: Rewriter, x: Value, shape: Shape) -> Value:
-    """`x` as large as a shape that it broadcasts to; a constant at compile time."""
+    """Broadcast `x` to a shape; a constant is broadcast at compile time."""
     array = b.array(x)
     if array is not None and x.shape != tuple(shape):
         return b.constant(np.broadcast_to(array, shape), name=x.name)

@@ -35,7 +35,7 @@ NAME = "rank-above-4"
     _has_many_axes,
 )
 def of_fewer_axes(b: Rewriter, node: Node) -> Value | tuple[Value, ...] | None:
-    """The same on tensors of four axes or less, with a RESHAPE before and behind."""
+    """The same on tensors of four axes or less, with a RESHAPE before and after."""
     if isinstance(node.op, tfl.Reshape):
         before = b.producer(node.inputs[0], tfl.Reshape)
         return None if before is None else reshaped(b, before.inputs[0], node.op.shape)
@@ -161,7 +161,7 @@ def _transpose(b: Rewriter, node: Node) -> Value:
 
 
 def _along(b: Rewriter, x: Value, axis: int, op: Callable[[Shape], tfl.Builtin]) -> Value:
-    """An operator along one axis, as one on three: what lies before, the axis, what lies behind."""
+    """An operator along one axis, as one on three: what lies before, the axis, what lies after."""
     before, rest = x.shape[:axis], x.shape[axis + 1 :]
     shape = (prod(before), x.shape[axis], prod(rest))
     made = b(op(shape), reshaped(b, x, shape))

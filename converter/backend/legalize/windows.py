@@ -35,7 +35,7 @@ def bias_apart(b: Rewriter, node: Node) -> Value:
 
 
 def _padding(b: Rewriter, x: Value) -> tfl.Pad | None:
-    """The PAD or PADV2 before a value, also behind RESHAPEs."""
+    """The PAD or PADV2 before a value, also after RESHAPEs."""
     node = b.producer(x, tfl.Builtin)
     while node is not None and isinstance(node.op, tfl.Reshape):
         node = b.producer(node.inputs[0], tfl.Builtin)

@@ -25,7 +25,7 @@ _LARGEST = 2.0**32
 
 
 def without_clamps(graph: Graph, target: Target) -> Graph:
-    """Masks as the least of a number and a tiny one, where the cotangent is as tiny a number's inverse times larger.
+    """Write masks as the minimum of a number and a tiny one, where the cotangent supplies the inverse of that factor.
 
     Before: dx = MUL(CONV_2D(dz, w), MUL[RELU_N1_TO_1](y, 2^100)).
     After:  dx = MUL(CONV_2D(dz, 2^64 w), MINIMUM(y, 2^-64)), for y >= 0.

@@ -43,7 +43,7 @@ def _rule(b: Rewriter, node: Node) -> Value | None:
 
 
 def _reshaped_behind(b: Rewriter, node: Node) -> Value | None:
-    """The RESHAPE of an operand behind the operator, where its reader may leave it out."""
+    """The RESHAPE of an operand after the operator, where its reader may leave it out."""
     operands = [_reshaped(b, value) or value for value in node.inputs]
     shape = _shape(node, operands)
     if operands == list(node.inputs) or shape is None or _significant(shape) != _significant(node.output.shape):

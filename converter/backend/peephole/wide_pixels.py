@@ -1,6 +1,6 @@
 """Pixel packing: several pixels of a row as one, with all channels, so that a filter's columns are one tap.
 
-An image has three channels. A kernel that begins anew at every tap of a 7x7 filter spends more on that than on the
+An image has three channels. A kernel that starts again at every tap of a 7x7 filter spends more on that than on the
 products.
 """
 

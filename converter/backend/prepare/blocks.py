@@ -67,7 +67,7 @@ class _Mixing(NamedTuple):
 
 
 class _Blocks:
-    """The graph anew, node by node."""
+    """The graph again, node by node."""
 
     def __init__(self, before: Graph, visible: Visible, target: Target) -> None:
         self._visible, self._target = visible, target
@@ -249,7 +249,7 @@ def _before_reshape(
 ) -> tuple[int, tuple[int, int]] | None:
     """Return which part of which axis a part of an axis was before a reshape; None where it was of several.
 
-    An axis may have been joined with those behind it, or be cut off from them.
+    An axis may have been joined with those after it, or be cut off from them.
     """
     for place, size in enumerate(before):
         large, small = max(size, after[axis]), min(size, after[axis])

@@ -28,7 +28,7 @@ class _Hidden(NamedTuple):
         width: the inner features.
         inside: the nodes that make them, first layers included, in the order of the graph.
         ends: products that sum up over them.
-        gains: the product by a trained number for each output behind some of these (DoRA). It goes into each part, so
+        gains: the product by a trained number for each output after some of these (DoRA). It goes into each part, so
             that the derivative of the numbers asks for one part at a time.
         beside: other products with the frozen matrices of the ends, of rows that no input decides, which the gains ask
             for.

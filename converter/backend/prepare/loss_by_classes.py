@@ -115,7 +115,7 @@ def _of_labels(b: Rewriter, node: Node, head: _Head, sums: _Sums) -> Value:
 
 
 def _of_softmax(b: Rewriter, node: Node, head: _Head, sums: _Sums, of_targets: _Sums) -> Value:
-    """Return the cross entropy of the softmax of other logits, behind the same head."""
+    """Return the cross entropy of the softmax of other logits, after the same head."""
     x, row = _rows(b, head), of_targets.mean_row(b)
     logit = b(ops.Sum((-1,), keepdims=True), b(ops.Mul(), x, row))
     if of_targets.biases is not None:

@@ -75,7 +75,7 @@ class _Tiling:
     crossing: int
 
     def goes_on(self, shorter: _Tiling) -> bool:
-        """Return whether this is the shorter one and a node more, and no more has to be joined behind it.
+        """Return whether this is the shorter one and a node more, and no more has to be joined after it.
 
         A bias and an activation are then part of the operator before them, and what waits for other parts is narrow.
         """

@@ -163,7 +163,7 @@ def _holds_a_mask(array: np.ndarray) -> bool:
 
 
 def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:
-    """Return what is known behind an op that moves elements; None where axes that it varies along are not kept."""
+    """Return what is known after an op that moves elements; None where axes that it varies along are not kept."""
     match node.op:
         case ops.Transpose(perm=perm):
             return array.transpose(perm)
@@ -173,7 +173,7 @@ def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:
 
 
 def _reshaped(array: np.ndarray, before: Shape, after: Shape) -> np.ndarray | None:
-    """Return what is known behind a reshape; None where that would be of many elements.
+    """Return what is known after a reshape; None where that would be of many elements.
 
     Axes that are joined or cut vary together from there on, if one of them did.
     """

@@ -12,7 +12,7 @@ def kept_as_int8(prefix: Graph) -> tuple[Graph, Graph]:
 
     Before: x -> f -> DEQUANTIZE -> `features`.   After: x -> f -> `features`, and `features` -> DEQUANTIZE ->
     `features`. `join` puts the second one before a step on features: what is kept takes a quarter of the room, and the
-    step sees the numbers that it would see behind the whole prefix.
+    step sees the numbers that it would see after the whole prefix.
 
     Args:
         prefix: lowered. What it gives that is no int8 stays as it is.

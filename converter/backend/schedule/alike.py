@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first node behind it."""
+        """The first node after it."""
         return self.start + self.period * self.times
 
 
@@ -43,7 +43,7 @@ def runs(graph: Graph, nodes: Sequence[Node], shortest: int, saved: int, crossin
         nodes: the sequence.
         shortest: nodes of the shortest piece.
         saved: nodes that the other pieces of a run have at least, as the first has them too.
-        crossing: bytes that are made before each node of the sequence and read from there on, and behind the last.
+        crossing: bytes that are made before each node of the sequence and read from there on, and after the last.
     """
     return sorted(_Sequence(graph, nodes, shortest, saved, crossing).runs(0, len(nodes)))
 
@@ -61,7 +61,7 @@ class _Sequence:
         self._read |= dict.fromkeys(graph.results(), len(nodes))
 
     def runs(self, start: int, stop: int) -> Iterator[Run]:
-        """Yield the run that saves most of what lies between, and those before and behind it."""
+        """Yield the run that saves most of what lies between, and those before and after it."""
         found = _longest(self._kinds[start:stop], self._shortest, self._saved)
         if found is None:
             return

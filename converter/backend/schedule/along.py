@@ -87,7 +87,7 @@ def _reduced(op: tfl.Sum | tfl.Mean | tfl.ReduceMax | tfl.ReduceMin, rank: int) 
 
 
 def _reshaped(before: Shape, after: Shape) -> Iterator[Along]:
-    """Yield axes that are as long, and have as many elements in front of them, in both shapes."""
+    """Yield axes that are as long, and have as many elements before them, in both shapes."""
     for axis, size in enumerate(before):
         for place, other in enumerate(after):
             if size == other > 1 and prod(before[:axis]) == prod(after[:place]):

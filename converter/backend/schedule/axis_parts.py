@@ -1,6 +1,6 @@
 """A large value computed some channels at a time, from its producer to its readers, if these allow it.
 
-What is separate along an axis (a convolution and its filters, what is behind it channel by channel, the gradient of a
+What is separate along an axis (a convolution and its filters, what is after it channel by channel, the gradient of a
 filter) is computed for some places of the axis, then for the next, so that of all between only some places are there.
 """
 

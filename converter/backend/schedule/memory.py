@@ -59,7 +59,7 @@ def lifetimes(graph: Graph, order: Sequence[Node]) -> dict[Value, tuple[int, int
     """First and last node (by position) at which each arena tensor is alive.
 
     Inputs live through the whole run, outputs from where they are made to the end, as the runtime has it, and so does
-    what nobody reads: it lets go of a tensor behind the last reader. Constants and parameters are not in the arena.
+    what nobody reads: it lets go of a tensor after the last reader. Constants and parameters are not in the arena.
     """
     end = len(order)
     spans = dict.fromkeys(graph.inputs, (0, end))

@@ -69,7 +69,7 @@ def micro_arena(program: bytes, records: Mapping[str, int], start: int = 0) -> M
     """Return the arena that a file needs whose first subgraph leads to all others.
 
     Args:
-        program: a `.tflite`, or several one behind the other.
+        program: a `.tflite`, or several one after the other.
         records: bytes by builtin, and of `base`, `tensor`, `operator`, `border` (an input or output), `copy`, and while
             it plans of each tensor (`lifetime`) and of each that is placed (`placed`).
         start: where the one begins that is looked at.

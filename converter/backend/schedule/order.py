@@ -105,7 +105,7 @@ def _descendants(graph: Graph, writer: Node, start: int) -> set[Node]:
 
 
 def on_demand(goals: Iterable[Node], after: dict[Node, list[Node]]) -> list[Node]:
-    """Return the goals in order, each right behind the nodes that must run before it and have not run yet.
+    """Return the goals in order, each right after the nodes that must run before it and have not run yet.
 
     `after` is of all nodes.
     """
@@ -115,7 +115,7 @@ def on_demand(goals: Iterable[Node], after: dict[Node, list[Node]]) -> list[Node
 
 
 def _run(goals: Iterable[Node], after: dict[Node, list[Node]], done: dict[Node, None]) -> None:
-    """Adds the goals to what has run already, each behind what must run before it.
+    """Adds the goals to what has run already, each after what must run before it.
 
     Args:
         goals: what to run.

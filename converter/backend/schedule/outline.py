@@ -80,7 +80,7 @@ def _as_it_was(run: Node, body: Graph) -> list[Node]:
 
 
 def _last_readers(graph: Graph) -> dict[Value, int]:
-    """Return where each value is read last; behind all nodes what the graph gives."""
+    """Return where each value is read last; after all nodes what the graph gives."""
     read = {value: i for i, node in enumerate(graph.nodes) for value in node.inputs}
     return read | dict.fromkeys(graph.results(), len(graph.nodes))
 

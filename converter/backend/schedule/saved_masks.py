@@ -23,7 +23,7 @@ def masks_in_int8(graph: Graph) -> Graph:
     Before: y = Relu(x); z = f(y); ...; m = MINIMUM(y, 2^-64); dx = MUL(dy, m).
     After:  y = Relu(x); q = QUANTIZE(MINIMUM(y, 2^-64)); z = f(y); ...; m = DEQUANTIZE(q); dx = MUL(dy, m).
 
-    Only of activations that nothing else behind the forward pass reads. A positive mask is clamped first: kernels other
+    Only of activations that nothing else after the forward pass reads. A positive mask is clamped first: kernels other
     than XNNPACK's take numbers beyond the range of int32 for negative ones. Negative ones are the least int8 with all
     of them, without a clamp. The same graph when it has no such masks.
     """
@@ -56,7 +56,7 @@ def masks_in_int8(graph: Graph) -> Graph:
 
 
 def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
-    """Return the nodes behind the forward pass that make a mask, and itself; it ends with too many."""
+    """Return the nodes after the forward pass that make a mask, and itself; it ends with too many."""
     made = [mask]
     for node in made:
         before = [makers[v] for v in node.inputs if v in makers and makers[v].origin.is_late]

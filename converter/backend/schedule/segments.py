@@ -69,7 +69,7 @@ class Segments:
         return self._crossing(outer) + max(map(self._crossing, inner), default=0)
 
     def _kept_cuts(self, together: int) -> list[int]:
-        """Return the last cut, behind which nothing runs again, and each so-manieth other, where least crosses."""
+        """Return the last cut, after which nothing runs again, and each so-manieth other, where least crosses."""
         every = (sorted({*self._cuts[i::together], self._cuts[-1]}) for i in range(together))
         return min(every, key=self._crossing)
 
@@ -99,7 +99,7 @@ class _Forward:
         return [node for node in self._readers.get(value, ()) if not node.origin.is_late]
 
     def _bytes(self) -> tuple[list[int], list[int]]:
-        """Return what crosses the border in front of each node and of the end, and what is kept of all before it."""
+        """Return what crosses the border before each node and of the end, and what is kept of all before it."""
         crossing = [0] * (len(self._nodes) + 1)
         kept = [0] * (len(self._nodes) + 1)
         for value, made in self._made.items():
@@ -139,7 +139,7 @@ class _Forward:
         return found
 
     def crossing(self, cuts: Collection[int]) -> set[Value]:
-        """Return what is made before a cut and read behind it in the forward pass."""
+        """Return what is made before a cut and read after it in the forward pass."""
         return {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
 
     def recomputed(self, cuts: Sequence[int], outer: Sequence[int], cut_once_more: bool) -> Graph:
@@ -174,9 +174,9 @@ class _Forward:
         return eliminate_dead_code(ordered)  # the first computation of what only the backward pass reads
 
     def _after_largest(self, first: int, end: int, kept: Collection[Value]) -> int | None:
-        """Return where few bytes cross behind the readers of the largest residual of a segment, the first such place.
+        """Return where few bytes cross after the readers of the largest residual of a segment, the first such place.
 
-        What is kept anyway does not count. None where nothing of the segment is kept, or no node is behind.
+        What is kept anyway does not count. None where nothing of the segment is kept, or no node is after.
         """
         inside = [v for v, made in self._made.items() if first <= made < end and v not in kept]
         largest = max((v for v in inside if v in self._residuals), key=lambda v: v.type.nbytes, default=None)
@@ -196,7 +196,7 @@ class _Copies:
     """Nodes of the forward pass that run again.
 
     Attributes:
-        after: those that each must run behind.
+        after: those that each must run after.
         makers: by what is made again, the node that makes it.
     """
 
@@ -242,7 +242,7 @@ class _Copies:
 
 
 def _narrowest(best: int | None, places: range, start: int, crossing: Sequence[int], kept: Sequence[int]) -> int | None:
-    """Return the latest of the narrowest places for a cut behind `start`, of the best so far and some more.
+    """Return the latest of the narrowest places for a cut after `start`, of the best so far and some more.
 
     On either side of one more is kept than what crosses it.
     """
@@ -254,7 +254,7 @@ def _narrowest(best: int | None, places: range, start: int, crossing: Sequence[i
 
 
 def _repeatable(graph: Graph) -> Iterator[Node]:
-    """Yield the nodes of the forward pass that trained weights take part in, each behind what unpacks its constants.
+    """Yield the nodes of the forward pass that trained weights take part in, each after what unpacks its constants.
 
     These run where they are first read: at the beginning of the graph, what they make would cross every cut.
     """

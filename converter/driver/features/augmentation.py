@@ -21,7 +21,7 @@ def trace(c: Compilation) -> Compilation:
 
 
 def join_to_step(c: Compilation) -> Compilation:
-    """Put it in front of the step, lowered."""
+    """Put it before the step, lowered."""
     if c.augmentation is None:
         return c
     first = next(iter(c.program))

@@ -129,7 +129,7 @@ def _with_names(graph: Graph, array: np.ndarray) -> Graph:
 
 
 def _reads_features(c: Compilation, layer: LastLayer, head: ClassHead) -> bool:
-    """Return whether what is behind the features is that layer alone: seen by what it gives for random features."""
+    """Return whether what is after the features is that layer alone: seen by what it gives for random features."""
     rest = cut_frozen_prefix(c.graphs.model)[1] if c.graphs.prefix is None else c.graphs.suffix
     weights = {p.name: p for p in rest.weights().values()}
     if len(rest.inputs) != 1 or set(weights) != {head.kernel, head.bias}:

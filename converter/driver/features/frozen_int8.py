@@ -13,7 +13,7 @@ from converter.training.schemes import join
 
 
 def quantize_frozen(c: Compilation) -> Compilation:
-    """Cut the frozen prefix off, lowered in int8; weights that are frozen behind it become int8 too."""
+    """Cut the frozen prefix off, lowered in int8; weights that are frozen after it become int8 too."""
     lower = partial(to_builtins, target=c.once)
     if c.options.frozen != "int8":
         exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
@@ -43,6 +43,6 @@ def _plain(c: Compilation, graph: Graph) -> Graph:
 
 
 def join_prefix(c: Compilation) -> Compilation:
-    """Put the prefix in front of every signature."""
+    """Put the prefix before every signature."""
     prefix = c.graphs.prefix
     return c if prefix is None else replace(c, program=c.program.mapped(lambda _, graph: join(prefix, graph)))

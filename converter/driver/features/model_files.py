@@ -53,7 +53,7 @@ def _check_fed(c: Compilation) -> None:
 
 
 def graft(c: Compilation) -> Compilation:
-    """Find what of the file stays when its weights are trained, and lower what is computed anew."""
+    """Find what of the file stays when its weights are trained, and lower what is computed again."""
     file = c.source.file
     if file is None or not c.offers("infer"):
         return c
@@ -78,13 +78,13 @@ def graft(c: Compilation) -> Compilation:
 
 
 def _for_any_rows(c: Compilation, file: ModelFile, trained: set[str]) -> Graph | None:
-    """Return what is computed anew, for any number of rows. Raises FixedRows, or the file's error, where it cannot."""
+    """Return what is computed again, for any number of rows. Raises FixedRows, or the file's error, where it cannot."""
     graph = file.computed_anew(trained, 2)
     return None if graph is None else for_any_rows(_lowered(c, graph))
 
 
 def _lowered(c: Compilation, graph: Graph) -> Graph:
-    """Return the builtins of a graph; behind integers, which the file's own operators make, those of a CPU."""
+    """Return the builtins of a graph; after integers, which the file's own operators make, those of a CPU."""
     of_integers = any(value.type.quantization is not None for value in graph.inputs)
     on, order = (target("litert-2"), target("litert-2")) if of_integers and not c.target.is_cpu else (c.once, c.target)
     return in_order(to_builtins(specialize(canonicalize(without_dropout(graph))), on), order)

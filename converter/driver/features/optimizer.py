@@ -32,7 +32,7 @@ def select_and_trace(c: Compilation) -> Compilation:
 def with_optimizer(
     forward: Graph, rows: list[SchemeRow], optimizer: Any, target: Target, transposed: Collection[str] | None = None
 ) -> tuple[Graph, OptimizerProgram]:
-    """Return the graph in which only what trains is a parameter, and the update rule of these parameters.
+    """Return the graph in which only trained weights are parameters, and the update rule of these parameters.
 
     Weights are stored as their consumers read them, unless the optimizer looks at rows and columns.
 

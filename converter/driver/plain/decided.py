@@ -96,7 +96,7 @@ def _without(graph: Graph, chosen: Collection[Value]) -> Graph:
 
 
 class _Records:
-    """How values are computed, each once and behind what it is computed from."""
+    """How values are computed, each once and after what it is computed from."""
 
     def __init__(self, graph: Graph, nodes: dict[Value, Node], stored: Callable[[np.ndarray], int]) -> None:
         self._graph, self._nodes, self._stored = graph, nodes, stored

@@ -103,7 +103,7 @@ class Operands:
         return made
 
     def _before(self, x: Value, elements: int) -> Batch:
-        """Return the axis of the rows in a value, of so many elements in front of them. Raise Fixed for none."""
+        """Return the axis of the rows in a value, of so many elements before them. Raise Fixed for none."""
         for axis, size in enumerate(x.shape):
             if size == self._rows and prod(x.shape[:axis]) == elements:
                 return Batch(axis - x.type.rank)

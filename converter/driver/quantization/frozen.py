@@ -29,7 +29,7 @@ class Quantized:
 
     Attributes:
         prefix: what no parameter takes part in; lowered, int8.
-        rest: the semantic graph behind it, with the parameters.
+        rest: the semantic graph after it, with the parameters.
         report: what became int8.
     """
 

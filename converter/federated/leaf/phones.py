@@ -77,7 +77,7 @@ class Phones:
         return _object(found[2], asked) if name == found[0] else asked.objects.get(name)
 
     def confirm(self, node: int, name: str) -> None:
-        """Notes that a message is with its phone: it is not sent again unless the phone begins anew."""
+        """Notes that a message is with its phone: it is not sent again unless the phone starts again."""
         self._store.put("UPDATE asked SET state = ? WHERE id = ? AND node = ? AND state = ?", HAD, name, node, SENT)
 
     def begin_anew(self, node: int) -> None:

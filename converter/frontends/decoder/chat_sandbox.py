@@ -88,7 +88,7 @@ class _Generation(ext.Extension):
 
 
 class _Dict:
-    """`dict(...)` and `dict.fromkeys`, without the class behind them."""
+    """`dict(...)` and `dict.fromkeys`, without the class after them."""
 
     def __call__(self, *items: Any, **named: Any) -> dict[Any, Any]:
         return dict(*items, **named)

@@ -66,8 +66,8 @@ def continuation(configuration: Configuration, length: int, tokens: int) -> Call
 
     It takes the parameters, and of one text ids int32 [1, tokens], the position int32 [1] of the first of them, how
     many of them count int32 [1], and the keys and values of all positions before, [1, layers, kv_heads, length,
-    head_width] each. It gives the `logits` [1, vocabulary] behind the last that counts, and the `keys` and `values` of
-    the new tokens, [1, layers, kv_heads, tokens, head_width]: whoever calls puts them behind the others.
+    head_width] each. It gives the `logits` [1, vocabulary] after the last that counts, and the `keys` and `values` of
+    the new tokens, [1, layers, kv_heads, tokens, head_width]: whoever calls puts them after the others.
 
     Args:
         configuration: of the net.
@@ -120,9 +120,9 @@ def continuation(configuration: Configuration, length: int, tokens: int) -> Call
 def _states(
     c: Configuration, params: Mapping[str, jax.Array], ids: jax.Array, turns: Sequence[_Turns], attend: _Attend
 ) -> jax.Array:
-    """Return the states behind the last layer, over the multiplier of residuals, [B, length, width].
+    """Return the states after the last layer, over the multiplier of residuals, [B, length, width].
 
-    What reads the states normalizes them, so they may be kept divided by it: no product is then behind a matrix, where
+    What reads the states normalizes them, so they may be kept divided by it: no product is then after a matrix, where
     it would become part of a weight that has an adapter.
     """
     norms = c.architecture.norms
@@ -227,7 +227,7 @@ def _tables(c: Configuration, length: int) -> list[_Turns]:
 def _rotated(x: jax.Array, turns: _Turns) -> jax.Array:
     """[B, length, heads, width]: each pair of numbers, one from each half, rotated by an angle that its place gives.
 
-    Numbers behind the last pair stay as they are.
+    Numbers after the last pair stay as they are.
     """
     if turns is None:
         return x

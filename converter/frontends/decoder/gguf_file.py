@@ -78,11 +78,11 @@ def _stored(path: Path, tensor: Tensor) -> StoredTensor:
 
 
 class _Integers(NamedTuple):
-    """How a kind of blocks keeps integers behind a scale in float16.
+    """How a kind of blocks keeps integers after a scale in float16.
 
     Attributes:
         dtype: of them.
-        of: returns them from the bytes behind the scale, [..., n].
+        of: returns them from the bytes after the scale, [..., n].
     """
 
     dtype: np.dtype

@@ -35,7 +35,7 @@ class StoredTensor(LazyArray):
         return self.read(start, stop)
 
     def integers(self) -> StoredIntegers | None:
-        """Return the integers, where the file has some."""
+        """Return the stored integers; None if the file has none."""
         return self.quantised
 
 

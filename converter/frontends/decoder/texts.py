@@ -18,7 +18,7 @@ class Texts:
     Attributes:
         tokenizer: of the library `tokenizers`.
         templates: for conversations.
-        ends: ids behind which a text or an answer is over.
+        ends: ids after which a text or an answer is over.
         begins: ids that the model's texts begin with.
         size: how many ids there are.
     """

@@ -39,7 +39,7 @@ class Tokenizer:
     """The tokenizer of a `.gguf` file or of a folder of `transformers`.
 
     Attributes:
-        ends: ids behind which a text or an answer is over.
+        ends: ids after which a text or an answer is over.
         size: how many ids there are.
     """
 
@@ -109,7 +109,7 @@ class Tokenizer:
     def _spans(self, messages: Sequence[Message], text: str, options: Mapping[str, Any]) -> Iterator[Span]:
         """Yield where in a text each answer begins and ends.
 
-        It begins behind the words that ask for it and ends where the conversation with it does. Where the text goes on
+        It begins after the words that ask for it and ends where the conversation with it does. Where the text goes on
         otherwise (of earlier answers, templates leave out the thoughts), it begins and ends where its content does.
         """
         for number, message in enumerate(messages):

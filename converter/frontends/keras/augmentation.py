@@ -30,11 +30,11 @@ def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
     """Return the random layers that a model begins with: `(x, key) -> x`.
 
     Before and between them there may be layers that multiply each channel and add to it: the function undoes these
-    behind the last random one, as the model itself does them again. Its `layers` are the paths of the random ones.
+    after the last random one, as the model itself does them again. Its `layers` are the paths of the random ones.
 
     Raises:
         UsageError: no Keras model on the JAX backend, or one that does not begin with such layers, has several inputs,
-            has some behind other layers, too, or one that no program does.
+            has some after other layers, too, or one that no program does.
     """
     if not runs_jax():
         raise UsageError(

@@ -34,7 +34,7 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> C
     """Writes a copy of a `.keras` file in which some weights have other values.
 
     It is compiled as the file was: loss, optimizer, rate, metrics. The optimizer's slots and its count of steps are
-    left out, so that Keras, or a build, begins with it anew: those of the file are of other weights.
+    left out, so that Keras, or a build, begins with it again: those of the file are of other weights.
 
     Args:
         model: the `.keras` file that the weights are of.

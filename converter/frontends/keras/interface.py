@@ -99,7 +99,7 @@ def input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str])
     """Return the shape and dtype of an input, for one row.
 
     Raises:
-        UsageError: an axis behind the batch has no fixed size.
+        UsageError: an axis after the batch has no fixed size.
         UnsupportedError: it takes strings.
     """
     shape, dtype = spec

@@ -134,7 +134,7 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _own_steps(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield the methods of Keras' own training that its author wrote anew, and what is done instead."""
+    """Yield the methods of Keras' own training that its author wrote again, and what is done instead."""
     for method, why in _STEPS.items():
         if _is_own(model, method):
             yield method, why

@@ -47,7 +47,7 @@ class ImportedBodies:
     def graph(
         self, number: int, values: Sequence[Value], order: Sequence[int], fixed: Sequence[int]
     ) -> tuple[Graph, list[Value]]:
-        """Return a subgraph as a graph of its own, and the weights that it takes in front of its operands."""
+        """Return a subgraph as a graph of its own, and the weights that it takes before its operands."""
         b, constants = CautiousBuilder(self._importer.b), self._importer.b.graph.constants
         operands = {k: b.input(f"operand_{k}", values[k].type) for k in order}
         given = [operands[k] for k in range(len(values))]

@@ -158,7 +158,7 @@ class Copying:
 
 
 class Carrying:
-    """Builds the operators of a file in front of a graph.
+    """Builds the operators of a file before a graph.
 
     Args:
         file: the file.

@@ -61,7 +61,7 @@ class TFLiteFile(ModelFile):
 
 @dataclass(frozen=True, eq=False)
 class _Head:
-    """A head of one's own behind a tensor of a file.
+    """A head of one's own after a tensor of a file.
 
     Attributes:
         model: what the user passed.
@@ -117,7 +117,7 @@ class TFLiteFrontEnd(FrontEnd):
         )
 
     def _with_head(self, model: Model, rows: int, others: Others) -> Source:
-        """Return a file behind which a head of one's own stands, with all that the head says of itself."""
+        """Return a file after which a head of one's own stands, with all that the head says of itself."""
         head = model.head if isinstance(model.head, _Head) else _Head(model.head, others)
         model = replace(model, head=head)
         made = model.imported(rows)

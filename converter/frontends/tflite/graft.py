@@ -21,13 +21,13 @@ class Graft:
     Attributes:
         file: the file.
         weights: names of parameters by the operator that reads them, its number, and the place among its operands.
-        graph: what is computed anew, None for nothing; inputs and outputs are called as tensors of the file, see
+        graph: what is computed again, None for nothing; inputs and outputs are called as tensors of the file, see
             `tensor_name`. What trains is a parameter of the file's own layout.
         moved: tensors of the file that stand in the place of an output, by that output.
-        quantized: outputs that are integers again behind `graph`.
+        quantized: outputs that are integers again after `graph`.
         lost: outputs that there is no way to compute.
         reached: outputs that are computed with what trains, but for the replaced one.
-        rounding: layers of the file behind what trains that round what they read (dynamic range).
+        rounding: layers of the file after what trains that round what they read (dynamic range).
         replaced: the output in whose place the model's own stands; None where it is the file's.
     """
 
@@ -112,7 +112,7 @@ def _trains(importer: Importer, operator: FileOperator, trained: Collection[str]
 
 
 def _rounding(importer: Importer, kept: Collection[int], trained: Collection[str]) -> list[str]:
-    """Return the layers behind what trains whose operators, kept, multiply real numbers by integers."""
+    """Return the layers after what trains whose operators, kept, multiply real numbers by integers."""
     file, suffix, found = importer.file, set[int](), dict[str, None]()
     for operator in file.operators:
         given = [i for i in operator.inputs if i in suffix]
@@ -127,7 +127,7 @@ def _rounding(importer: Importer, kept: Collection[int], trained: Collection[str
 def _kept(file: File, importer: Importer, trained: Collection[str]) -> tuple[set[int], dict[tuple[int, int], str]]:
     """Return the tensors that the file's own operators go on to make, and the weights among their operands that train.
 
-    An operator on integers does not take a weight of real numbers, and those behind it do not take what it makes then.
+    An operator on integers does not take a weight of real numbers, and those after it do not take what it makes then.
     """
     kept = {i for i, tensor in enumerate(file.tensors) if tensor.array is not None} | {*file.inputs.values(), -1}
     made = {i for operator in file.operators for i in operator.outputs}

@@ -27,7 +27,7 @@ class Place:
     Attributes:
         features: the tensor that it reads.
         replaced: the layer that stood there, in words.
-        link: the builtin that the file puts behind that layer; empty for none.
+        link: the builtin that the file puts after that layer; empty for none.
         width: how many numbers it reads at each place of a map or sequence; None: all that there are of a row.
         pools: whether it reads the mean over all places of a map or sequence.
     """

@@ -346,7 +346,7 @@ class Importer:
         return self._here(self._parameters[of, number])
 
     def _by_channel(self, operator: FileOperator, place: int) -> str | None:
-        """Return what an operand is called that is a weight by what it stands behind; None for what is none."""
+        """Return what an operand is called that is a weight by what it stands after; None for what is none."""
         if operator.kind not in BY_CHANNEL or len(operator.inputs) != 2:
             return None
         computed = self._values.get(operator.inputs[1 - place])

@@ -77,10 +77,10 @@ class Model:
             `tensorflow`).
         signature: which of its signatures; None: the only one.
         shapes: of inputs by name, for one row, where the file leaves axes open.
-        cut: the name of a tensor or layer; what stands behind it is left out.
-        classes: a fresh dense layer of so many classes stands in the place of the last one, or behind `cut`, where it
+        cut: the name of a tensor or layer; what stands after it is left out.
+        classes: a fresh dense layer of so many classes stands in the place of the last one, or after `cut`, where it
             reads the mean over the places of a map or sequence.
-        head: what stands behind `cut` instead of a dense layer: a `pocketune.Model` of a JAX function, whose `inputs`
+        head: what stands after `cut` instead of a dense layer: a `pocketune.Model` of a JAX function, whose `inputs`
             may be left out, a module of Flax or Equinox, a Keras model, layer or list of layers.
         outputs: the names of the outputs that are kept; None: all.
         seed: of the fresh layer.

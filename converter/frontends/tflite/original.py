@@ -63,7 +63,7 @@ class Carrier:
             graph: what is frozen in constants, tensors of the file marked (`ops.Stored`).
 
         Raises:
-            UnsupportedError: behind what trains there are operators that only the runtime knows.
+            UnsupportedError: after what trains there are operators that only the runtime knows.
             UsageError: the stock runtime does not run the operators for these rows.
         """
         border = self._border(graph)
@@ -78,7 +78,7 @@ class Carrier:
         return without_foreign(without_marks(eliminate_dead_code(after)), self.file.path), count
 
     def _border(self, graph: Graph) -> dict[Value, Node]:
-        """Return the last marked tensors in front of all that trains, with their marks."""
+        """Return the last marked tensors before all that trains, with their marks."""
         producers, fed, stateful = graph.producers(), dependents(graph, graph.inputs), self.stateful
         border: dict[Value, Node] = {}
         pending, seen = crossing(graph), set[Value]()

@@ -51,7 +51,7 @@ class Bodies(Protocol):
     def graph(
         self, number: int, values: Sequence[Value], order: Sequence[int], fixed: Sequence[int]
     ) -> tuple[Graph, list[Value]]:
-        """Return a subgraph as a graph of its own, and the weights that it takes in front of its operands.
+        """Return a subgraph as a graph of its own, and the weights that it takes before its operands.
 
         Args:
             number: of the subgraph.

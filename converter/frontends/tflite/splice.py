@@ -36,7 +36,7 @@ def assembly_of_graft(graft: Graft, suffix: Graph | None, program: Buffers) -> b
 
     Args:
         graft: what stays of the file.
-        suffix: what is computed anew, lowered and scheduled.
+        suffix: what is computed again, lowered and scheduled.
         program: the buffers of the program; constants that it lacks are added.
 
     Raises:
@@ -106,7 +106,7 @@ class _Splice:
         return len(self.graph.tensors) - 1
 
     def put_suffix(self, suffix: Graph) -> None:
-        """Put the operators of a lowered graph behind those of the file."""
+        """Put the operators of a lowered graph after those of the file."""
         graph = with_own_results(suffix)
         graph.constants = dict(graph.constants)
         for value, parameter in graph.parameters.items():
@@ -129,7 +129,7 @@ class _Splice:
         self._join(other.subgraphs[0], other.signatureDefs[0])
 
     def _join(self, suffix: Any, signature: Any) -> None:
-        """Put the first subgraph of another file behind the file's, bound by the names of its signature."""
+        """Put the first subgraph of another file after the file's, bound by the names of its signature."""
         numbers = {entry.tensorIndex: _number(entry.name) for entry in signature.inputs}
         for place, tensor in enumerate(suffix.tensors):
             if place not in numbers:
@@ -152,7 +152,7 @@ class _Splice:
         return said.index(wanted)
 
     def give_outputs(self) -> None:
-        """Put what is computed anew in the place of outputs, under their names."""
+        """Put what is computed again in the place of outputs, under their names."""
         for number, instead in self._given.items():
             old = self.graph.tensors[number]
             if number in self._graft.quantized:

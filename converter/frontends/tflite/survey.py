@@ -119,7 +119,7 @@ def _layers(file: File) -> Iterator[Layer]:
 
 
 def _cuts(file: File) -> list[Cut]:
-    """Return places in front of the last layers: what they read, pooled features, and small maps late in the net."""
+    """Return places before the last layers: what they read, pooled features, and small maps late in the net."""
     found: dict[str, Cut] = {}
     for name, number in file.outputs.items():
         try:

@@ -31,7 +31,7 @@ _LIKE_WEIGHTS = 4
 def channel_name(
     file: File, operator: FileOperator, place: int, array: np.ndarray | None, width: Shape | None, is_learned: bool
 ) -> str | None:
-    """Return what an operand is called that is a weight by what it stands behind; None for what is none.
+    """Return what an operand is called that is a weight by what it stands after; None for what is none.
 
     Args:
         file: as the operator sees it.

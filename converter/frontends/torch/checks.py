@@ -17,7 +17,7 @@ _NO_HOOKS = (
 
 
 def check_module(module: torch.nn.Module) -> None:
-    """Raise UsageError, with the layer, for what cannot be traced or has an effect on gradients behind the graph."""
+    """Raise UsageError, with the layer, for what cannot be traced or has an effect on gradients after the graph."""
     for path, layer in module.named_modules():
         where = f"layer {path} ({type(layer).__name__})" if path else type(layer).__name__
         if isinstance(layer, torch.jit.ScriptModule):

@@ -26,7 +26,7 @@ ASSIGNED, READS = "assigned", "reads"
 
 
 def rows_of(value: Any, batch: int) -> Any:
-    """Return an example input with so many rows, the ones that it has over and over; what is no tensor as it is."""
+    """Return an example input with that many rows, its own repeated; an input that is not a tensor is unchanged."""
     if not isinstance(value, torch.Tensor) or not value.dim():
         return value
     if value.shape[0] == batch:

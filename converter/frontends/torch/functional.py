@@ -1,6 +1,6 @@
 """Functional form of graphs of the training IR that hold few operators written in place, as most graphs do.
 
-PyTorch's own functionalization traces a graph anew, which takes longer than its export: it is left to graphs in which
+PyTorch's own functionalization traces a graph again, which takes longer than its export: it is left to graphs in which
 operators write into views, inputs or buffers, or are composed of others.
 """
 

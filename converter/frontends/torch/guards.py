@@ -54,7 +54,7 @@ class Guard:
 
 @contextmanager
 def guarded() -> Iterator[Guard]:
-    """While it lasts, traces are guarded; what was found is to be checked behind it."""
+    """While it lasts, traces are guarded; what was found is to be checked after it."""
     guard = Guard()
     with ExitStack() as changes:
         for function in _functions(torch.autograd.Function):

@@ -17,7 +17,7 @@ def dropout(x: torch.Tensor, p: float, shared: Sequence[int]) -> torch.Tensor:
 
 @torch.library.custom_op("pocketune::stop_gradient", mutates_args=())
 def stop_gradient(x: torch.Tensor) -> torch.Tensor:
-    """Return x, behind which no gradient goes on."""
+    """Return x, after which no gradient goes on."""
     return x.clone()
 
 

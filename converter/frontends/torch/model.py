@@ -108,7 +108,7 @@ class Model:
         return self._opened[0]
 
     def _again(self, program: torch.export.ExportedProgram, batch: int) -> torch.export.ExportedProgram:
-        """An exported program, exported anew for a number of rows."""
+        """An exported program, exported again for a number of rows."""
         given = self.example_inputs
         if given is None:
             args, kwargs = program.example_inputs or ((), {})

@@ -43,7 +43,7 @@ def _check_graph(module: torch.fx.GraphModule, parameters: Set[Any], problems: P
 
 
 def _check_region(module: torch.fx.GraphModule, node: Any, parameters: Set[Any], problems: Problems) -> None:
-    """The graph that an operator such as `torch.no_grad` holds, which takes the operands behind it."""
+    """The graph that an operator such as `torch.no_grad` holds, which takes the operands after it."""
     for place, operand in enumerate(node.args):
         inner = getattr(module, str(operand.target), None) if getattr(operand, "op", "") == "get_attr" else None
         if isinstance(inner, torch.fx.GraphModule):

@@ -275,7 +275,7 @@ class DepthwiseConv2D(Windowed, Layer):
         return 3
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:
-        """In how many equal parts that axis can be cut: the m filters of an input channel stay together."""
+        """Number of equal parts into which that axis can be cut: the m filters of an input channel stay together."""
         return x.shape[3]
 
     def output_axis(self, w: TensorType) -> int:

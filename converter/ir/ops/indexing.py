@@ -58,7 +58,7 @@ class Gather(Movement):
             return b.transpose(summed, back)
 
         def put_rows() -> Value:
-            """For each row of the table the cotangent of the row it became, or zeros, which stand in front of them."""
+            """For each row of the table the cotangent of the row it became, or zeros, which stand before them."""
             (many,) = indices.shape
             numbers = b.constant(np.arange(1, many + 1, dtype=np.int32))
             became = b(ScatterAdd(table.shape[self.axis]), indices, numbers)

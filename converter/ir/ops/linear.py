@@ -35,7 +35,7 @@ class Layer(Op):
         raise NotImplementedError(self.name)
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:
-        """In how many equal parts that axis can be cut."""
+        """Number of equal parts into which that axis can be cut."""
         raise NotImplementedError(self.name)
 
     def output_axis(self, w: TensorType) -> int:

@@ -1,6 +1,6 @@
 """Derivative of a while loop that ends by its data, but after a known number of steps at the latest.
 
-It becomes a loop of that number of steps, of which those behind its end hand on what they get: `lax.while_loop` has no
+It becomes a loop of that number of steps, of which those after its end hand on what they get: `lax.while_loop` has no
 derivative in JAX, and this is how one writes a loop there that has one. As in `jnp.where`, a step that is not taken
 must have a finite derivative.
 """

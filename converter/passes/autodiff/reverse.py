@@ -3,7 +3,7 @@
 A cotangent is built only for values that lie on a path from a wanted value to the loss, so nothing below the earliest
 trained layer is differentiated and no residual is kept for it (sparse backpropagation, PockEngine, arXiv 2310.17752).
 
-Where a cotangent may be infinite or NaN though all that is fed in is finite (`converter.ir.finite`), behind a root of 0
+Where a cotangent may be infinite or NaN though all that is fed in is finite (`converter.ir.finite`), after a root of 0
 for example, ops take the form of their derivative that cuts off by selecting (`Op.exact_vjp`).
 """
 
@@ -45,7 +45,7 @@ def differentiate(
         extents: what is known of the graph's inputs.
 
     Returns:
-        The graph with backward nodes behind the forward ones, and the gradient of each wanted value. A wanted value
+        The graph with backward nodes after the forward ones, and the gradient of each wanted value. A wanted value
         that the loss does not depend on is absent.
 
     Raises:
@@ -72,7 +72,7 @@ def pull_back(
         extents: what is known of the graph's inputs.
 
     Returns:
-        The graph with backward nodes behind the forward ones, and the cotangent of each wanted value on which a result
+        The graph with backward nodes after the forward ones, and the cotangent of each wanted value on which a result
         depends.
 
     Raises:

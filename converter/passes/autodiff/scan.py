@@ -117,7 +117,7 @@ RESIDUALS[ops.Scan] = differentiable
 def _step_and_derivative(
     scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool], infinite: bool
 ) -> tuple[Graph, dict[int, Value], dict[int, Value], dict[int, Value]] | None:
-    """Return a step with its derivative behind it, in one graph; None where no cotangent reaches what is active.
+    """Return a step with its derivative after it, in one graph; None where no cotangent reaches what is active.
 
     Returns:
         The graph; its inputs for the cotangents, by the result of a step that each belongs to; its inputs for sums so

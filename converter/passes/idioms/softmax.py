@@ -22,7 +22,7 @@ def as_written(number: float) -> float:
 
 
 def core(b: Rewriter, value: Value) -> Value:
-    """Return the value behind reshapes that add or remove axes of size 1. The order of its elements is the same."""
+    """Return the value after reshapes that add or remove axes of size 1. The order of its elements is the same."""
     while (node := b.producer(value, ops.Reshape)) and _sizes(node.inputs[0]) == _sizes(value):
         value = node.inputs[0]
     return value

@@ -20,8 +20,8 @@ def assign_layouts(graph: Graph, matrices: bool = False) -> Graph:
 
     Before: Conv2D -> Transpose(NHWC to NCHW) -> Relu -> Transpose(back) -> Conv2D.   After: Conv2D -> Relu -> Conv2D.
 
-    Inputs, outputs and parameters keep their form: what is left of the transposes stands behind and before them. What
-    has the rows of the batch, which is the first axis of the first input, one behind the other keeps them so. A graph
+    Inputs, outputs and parameters keep their form: what is left of the transposes stands after and before them. What
+    has the rows of the batch, which is the first axis of the first input, one after the other keeps them so. A graph
     in which no fewer elements would be moved is returned as it is. Sums may be taken in another order.
 
     Args:

@@ -25,7 +25,7 @@ class Order:
         """Return how the axes of a shape lie; None where loops do not end where axes do.
 
         Axes of one element stand where the shape `like`, in which the tensor is stored beside, has some. Where that is
-        of another rank or size, each stands in front of the next axis, and the last behind the one before, so that a
+        of another rank or size, each stands before the next axis, and the last after the one before, so that a
         picture of one row keeps its form.
         """
         parts = split(memory, shape)
@@ -89,7 +89,7 @@ class Along:
     def around(self, known: Sequence[int], order: Order) -> Order | None:
         """Return how all numbers lie where the axes of one tensor do so; None where one that is whole is torn.
 
-        What is not in it stands behind the number before.
+        What is not in it stands after the number before.
         """
         loops: list[Loop] = []
         for axis, run in groupby(order.loops, key=lambda loop: loop[0]):

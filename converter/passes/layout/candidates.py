@@ -56,7 +56,7 @@ def candidates_of(graph: Graph, views: Views, bounds: Bounds) -> Candidates:
 
 
 def _seeds(views: Views) -> Iterator[tuple[Node, Known, bool]]:
-    """Yield what a view suggests of the node before it and of those behind it, and whether a picture is read so.
+    """Yield what a view suggests of the node before it and of those after it, and whether a picture is read so.
 
     What reads or makes pictures as they are is to stay so.
     """

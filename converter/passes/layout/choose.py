@@ -33,7 +33,7 @@ def choices(graph: Graph, views: Views, found: Candidates) -> Iterator[set[Node]
     """Generate sets of nodes that work in their other form, so that the fewest elements are moved.
 
     There are two where a pair of nodes would have to move data in the same form and not in different ones, which no
-    cut can express: in one set the nodes behind keep their form, in the other those in front.
+    cut can express: in one set the nodes after keep their form, in the other those in front.
     """
     for of_front in (False, True):
         forms, contrary = dict(found.nodes), set[Node]()

@@ -81,7 +81,7 @@ def inverse(memory: Memory) -> Memory:
 
 
 def keeps_rows(memory: Memory, rows: int) -> bool:
-    """Return whether so many rows, one behind the other in row-major order, are so in this one; of others: True."""
+    """Return whether so many rows, one after the other in row-major order, are so in this one; of others: True."""
     size = prod(count for count, _ in memory)
     if rows == 1 or size % rows:
         return True

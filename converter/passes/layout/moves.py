@@ -56,7 +56,7 @@ class Bounds:
 
     Attributes:
         fed: what depends on the inputs of the graph; all else is of weights.
-        rows: of the batch. Where they lie one behind the other, they stay so: what follows cuts batches in parts.
+        rows: of the batch. Where they lie one after the other, they stay so: what follows cuts batches in parts.
         matrices: whether weights keep the order of what is summed over, as the model has it.
     """
 

@@ -35,7 +35,7 @@ def archive_of(files: Mapping[str, bytes], start: int) -> bytes:
 
 
 class _Behind(io.BytesIO):
-    """Bytes that believe that others are in front of them."""
+    """Bytes that believe that others are before them."""
 
     def __init__(self, start: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Flatbuffer data buffers: one, 16-byte aligned, for each different content.
 
-A flatbuffer ends at 2 GiB. Buffers that it has no room for lie behind it, and the schema's `offset` and `size` say
+A flatbuffer ends at 2 GiB. Buffers that it has no room for lie after it, and the schema's `offset` and `size` say
 where; so do those that are a part of another, as the pieces of a matrix that is read whole elsewhere. Of metadata the
 runtime sees what the flatbuffer holds alone.
 """
@@ -112,7 +112,7 @@ class Buffers:
         return schema.table(builder, "Buffer")
 
     def _chosen_outside(self) -> dict[int, tuple[int, int]]:
-        """Return the buffers behind the flatbuffer: in which of them each lies, itself or another, and where."""
+        """Return the buffers after the flatbuffer: in which of them each lies, itself or another, and where."""
         parts = parts_of(self._data) if self._shares else {}
         outside = {number: (number, 0) for number, _ in parts.values()}
         if self.nbytes > schema.LARGEST_FLATBUFFER:
@@ -172,7 +172,7 @@ class Buffers:
         return [number for number, (host, _) in self._outside.items() if number == host]
 
     def _place(self, built: memoryview) -> None:
-        """Find where all begin, and write into the tables where those behind the flatbuffer do."""
+        """Find where all begin, and write into the tables where those after the flatbuffer do."""
         # A vector begins with its length; its place counts from the end of the flatbuffer.
         starts = {number: len(built) - vector + 4 for number, vector in self._vectors.items()}
         end = len(built)

@@ -112,7 +112,7 @@ def _tables(table: flatbuffers.table.Table, place: int) -> Iterator[flatbuffers.
 
 
 def _contents(buffer: flatbuffers.table.Table) -> memoryview:
-    """Return the bytes of a buffer, in the flatbuffer or behind it. Raises IndexError when they are not in the file."""
+    """Return the bytes of a buffer, in the flatbuffer or after it. Raises IndexError when they are not in the file."""
     places = [_field(buffer, place) for place in (_BUFFER_OFFSET, _BUFFER_SIZE)]
     if not all(places):
         return _bytes(buffer, _BUFFER_DATA)

@@ -60,7 +60,7 @@ def tensor_type(dtype: np.dtype) -> int:
 
 
 def in_pairs(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers of 4 bits, one a byte, as two a byte: the first in the lower half; behind an odd one stands 0."""
+    """Return numbers of 4 bits, one a byte, as two a byte: the first in the lower half; after an odd one stands 0."""
     low, high = numbers[::2] & 15, np.zeros(-(-numbers.size // 2), np.uint8)
     high[: numbers.size // 2] = numbers[1::2] << 4
     return low | high
@@ -148,7 +148,7 @@ def buffer_data(data: Any, buffer: Any) -> np.ndarray:
 def aligned_space(builder: flatbuffers.Builder, nbytes: int) -> int:
     """Room for a vector of bytes whose first one lies at a multiple of ALIGNMENT in the finished file.
 
-    Nothing but its length is written; the bytes lie behind that, 4 bytes from what is returned.
+    Nothing but its length is written; the bytes lie after that, 4 bytes from what is returned.
     """
     builder.StartVector(1, nbytes, ALIGNMENT)
     builder.head -= nbytes

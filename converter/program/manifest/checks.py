@@ -340,14 +340,14 @@ def _check_view(where: str, view: tuple[Any, ...], shape: tuple[int, ...], store
 
 
 def viewed_shape(where: str, view: Iterable[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape behind a view of anybody's. Raises UsageError for one that does not fit."""
+    """Return the shape after a view of anybody's. Raises UsageError for one that does not fit."""
     for step in view:
         shape = _viewed(f"{where}: view step {step!r}", step, shape)
     return shape
 
 
 def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape behind one step of a view, without touching a tensor: the manifest may be anybody's."""
+    """Return the shape after one step of a view, without touching a tensor: the manifest may be anybody's."""
     match step:
         case ["transpose", [*axes]] if all(type(a) is int for a in axes) and sorted(axes) == list(range(len(shape))):
             return tuple(shape[a] for a in axes)

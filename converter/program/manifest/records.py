@@ -336,7 +336,7 @@ class Manifest:
 
     @property
     def updating(self) -> str:
-        """The signature that changes what trains."""
+        """The signature that changes the trained weights."""
         return "train" if self.step == "train" else "apply"
 
     @property

@@ -42,7 +42,7 @@ class Examples:
 
     @staticmethod
     def joined(parts: Sequence[Examples]) -> Examples:
-        """Return the rows of all parts, one behind the other."""
+        """Return the rows of all parts, one after the other."""
         return Examples({name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays})
 
     def parts(self, size: int) -> list[Examples]:
@@ -203,7 +203,7 @@ def _came(given: Mapping[str, Any]) -> str:
 
 
 def _as_rows_of(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
-    """Return the array in the expected shape, where only axes of size 1 behind the rows are too many or missing."""
+    """Return the array in the expected shape, where only axes of size 1 after the rows are too many or missing."""
 
     def long(shape: tuple[int, ...]) -> list[int]:
         return [size for size in shape[1:] if size != 1]

@@ -1,6 +1,6 @@
 """Rows of several lengths: each call uses the signature of the shortest length that holds its rows' labels.
 
-What stands behind the last label of a row changes nothing before it, so it is left out where all rows have none there.
+What stands after the last label of a row changes nothing before it, so it is left out where all rows have none there.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def check_rows(signature: Signature, x: Any, y: Any, weight: Any, most: int) -> 
 
 
 def of_fewest_tokens(manifest: Manifest, signature: str, examples: Examples) -> tuple[str, Examples]:
-    """Return the signature that a call takes for some rows, and the rows as it takes them.
+    """Return the signature of the shortest length for some rows, and the rows cut or padded to it.
 
     Args:
-        manifest: of the program; of one length everything is as it was.
-        signature: what is called, by the name that it has for the longest rows.
-        examples: checked rows; without labels all of their tokens are asked for.
+        manifest: of the program; a program of one length returns its arguments unchanged.
+        signature: name of the called signature for the longest rows.
+        examples: checked rows; without labels all of their tokens count.
     """
     known = manifest.by_length(signature)
     if not known:

@@ -83,7 +83,7 @@ def perform(
     limit: float,
     folder: Path | None = None,
 ) -> list[Outcome]:
-    """Runs tasks, one behind the other, in a process of a module that calls `serve`; in a new one after each crash.
+    """Runs tasks, one after the other, in a process of a module that calls `serve`; in a new one after each crash.
 
     Args:
         module: what `python -m` runs.

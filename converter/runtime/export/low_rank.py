@@ -120,7 +120,7 @@ def learned(program: ProgramFile, state: State) -> dict[str, Factors]:
 def write_state(
     program: ProgramFile, found: Mapping[str, Factors], where: str | os.PathLike, state: str | os.PathLike
 ) -> tuple[str, ...]:
-    """Write a state of a program with these adapters; its optimizer begins anew.
+    """Write a state of a program with these adapters; its optimizer starts again.
 
     Args:
         program: that is to go on with them.

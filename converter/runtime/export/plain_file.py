@@ -27,7 +27,7 @@ class PlainFile:
     """A `.tflite` of which one subgraph runs: that of its only signature, else the first.
 
     Attributes:
-        graph: its subgraph, in the classes of the schema; `write` numbers its tensors anew and leaves out what no
+        graph: its subgraph, in the classes of the schema; `write` numbers its tensors again and leaves out what no
             operator uses.
         constants: arrays that take the place of what is stored, by the number of the tensor in `graph`.
     """

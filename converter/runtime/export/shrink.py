@@ -24,7 +24,7 @@ _FROM_FLOAT16 = 3
 
 
 def with_float16(data: bytes) -> bytes:
-    """Return the model with float16 weights behind a DEQUANTIZE, which the runtime or a delegate unpacks at load.
+    """Return the model with float16 weights after a DEQUANTIZE, which the runtime or a delegate unpacks at load.
 
     A weight that float16 cannot hold stays as it is, as does the bias of a kernel on int8 weights, which XNNPACK takes
     as a constant only.

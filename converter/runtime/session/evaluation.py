@@ -132,7 +132,7 @@ def every_output(entry: SignatureEntry, examples: Examples) -> dict[str, np.ndar
 
 
 def joined(results: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return what several calls gave, one behind the other, by output."""
+    """Return what several calls gave, one after the other, by output."""
     if len(results) == 1:
         return results[0]
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}

@@ -24,7 +24,7 @@ def generate(
     top_p: float = 0.95,
     seed: int | None = None,
 ) -> Iterator[int]:
-    """Yield the token ids that a session's model writes behind others, one by one, with its weights as they are now.
+    """Yield the token ids that a session's model writes after others, one by one, with its weights as they are now.
 
     Training between two tokens is not seen by what was read before.
 
@@ -98,7 +98,7 @@ class _Text:
         return prompt.astype(np.int32)
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Read tokens behind the others; return the logits [vocabulary] of the one that follows them."""
+        """Read tokens after the others; return the logits [vocabulary] of the one that follows them."""
         logits = np.empty(0)
         start = 0
         while start < ids.size:

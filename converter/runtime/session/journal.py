@@ -23,7 +23,7 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        """Begins a file anew. Raises OSError when it cannot be written."""
+        """Begins a file again. Raises OSError when it cannot be written."""
         self._file = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  this is the context manager
 
     def __call__(self, event: Event) -> None:

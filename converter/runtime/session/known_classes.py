@@ -41,7 +41,7 @@ class KnownClasses(HeldState):
 
         What the layer reads is averaged for each class; logits are -s/2 |features - mean|^2, but for what all classes
         have in common, with the s that says the classes of the rows best, each left out of its class' mean. The
-        optimizer's slots begin anew. Steps may follow: it is an exact start.
+        optimizer's slots start again. Steps may follow: it is an exact start.
 
         Args:
             x: as for `infer`, any number of rows.
@@ -241,7 +241,7 @@ class KnownClasses(HeldState):
         self._write(kernel, bias, labels, self._names())
 
     def _write(self, kernel: np.ndarray, bias: np.ndarray, changed: Any, names: list[str]) -> None:
-        """Replaces layer and names; the optimizer's slots of labels that changed, and of free ones, begin anew."""
+        """Replaces layer and names; the optimizer's slots of labels that changed, and of free ones, start again."""
         head, state = self._head(), self.state()
         free = np.array([head.names is not None and not name for name in names])
         bias[free] = class_names.free_bias(bias[~free])
@@ -281,7 +281,7 @@ def with_layer(
         program: its file.
         state: as it stores it.
         placed: by parameter, its values in the model's layout and the axis of its classes.
-        labels: whose slots begin anew.
+        labels: whose slots start again.
     """
     # Here: a session that only trains does without the IR, 3 MB of Python's memory.
     from converter.ir.view import View

@@ -137,7 +137,7 @@ def _checked(source: Iterable[Any], check: Callable[..., Examples]) -> Iterator[
 
 
 class Batches:
-    """Batches of a program's size out of batches of any size, anew for each epoch."""
+    """Batches of a program's size out of batches of any size, again for each epoch."""
 
     def __init__(self, source: Iterable[Any], check: Callable[..., Examples], size: int, epochs: int) -> None:
         """Takes what yields (x, y) or (x, y, weight).

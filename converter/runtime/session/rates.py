@@ -96,7 +96,7 @@ class RateWatch:
         self._warned = False
 
     def forget(self) -> None:
-        """Begin anew: the state is another."""
+        """Begin again: the state is another."""
         self._left = None
 
     def step(self) -> None:

@@ -44,7 +44,7 @@ LIMITS = {"float32": 1e-4, "float16": 5e-3}
 
 
 def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence[Refusal]) -> list[CertificateFailure]:
-    """Return the operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
+    """Return the operators after what an engine wrote, or after its end; each kind of operator is tried on its own.
 
     Args:
         engine: which.
@@ -82,7 +82,7 @@ def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence
 
 
 def _one_of_each_kind_first(keys: Iterable[tuple], entries: Sequence[OperatorEntry]) -> list[tuple]:
-    """Return keys of operators in the order of their places, but the second of a kind behind the first of all kinds."""
+    """Return keys of operators in the order of their places, but the second of a kind after the first of all kinds."""
     kinds = {place.operator.key: place.operator.kind for entry in entries for place in entry.places}
     seen, turns = Counter[str](), dict[tuple, int]()
     for key in keys:

@@ -175,7 +175,7 @@ class ReferenceStep:
         return sums if taking else {n: (array / parts).astype(array.dtype) for n, array in sums.items()}
 
     def after(self, rate: np.ndarray, gradients: Arrays | None = None) -> Arrays:
-        """Return the state behind the step, as finite as it was."""
+        """Return the state after the step, as finite as it was."""
         feed = self.feed(self.manifest.step, float(rate[0]))
         given = self.cpu(self.manifest.step, feed)
         if gradients is not None:

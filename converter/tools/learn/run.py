@@ -67,7 +67,7 @@ def learn(
 ) -> Learned:
     """Teach a language model examples, and write the adapter.
 
-    A run that was killed goes on behind its last checkpoint when it is asked for again, in the folder `<out>.learning`.
+    A run that was killed goes on after its last checkpoint when it is asked for again, in the folder `<out>.learning`.
 
     Args:
         base: a `.gguf` file or a folder of `transformers`.
@@ -187,7 +187,7 @@ def _split(plan: Plan, examples: list[Example], others: list[Example]) -> tuple[
 
 
 def _prepared(plan: Plan, model: Any, length: int) -> Work:
-    """Return the work folder, behind a look at whether all will go where it is to go."""
+    """Return the work folder, after a look at whether all will go where it is to go."""
     parent = plan.out.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -299,7 +299,7 @@ def _judged(plan: Plan, asker: Asker, rows: tuple[np.ndarray, np.ndarray], shown
 def _train(
     plan: Plan, session: TrainingSession, work: Work, rows: Sequence[np.ndarray], steps: int, say: Callable[[str], None]
 ) -> Path:
-    """Make the steps that are left, with checkpoints, and return the state behind the last."""
+    """Make the steps that are left, with checkpoints, and return the state after the last."""
     x, y = rows
     done = work.go_on(session)
     if done:

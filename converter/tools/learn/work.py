@@ -71,7 +71,7 @@ class Work:
         write_atomically(self._file, (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())
 
     def save(self, session: TrainingSession, step: int) -> Path:
-        """Keep the state behind so many steps."""
+        """Keep the state after so many steps."""
         path = self.folder / f"step-{step:06}.state"
         session.save(path)
         for _, old in self._states()[_KEPT:]:
@@ -80,7 +80,7 @@ class Work:
         return path
 
     def go_on(self, session: TrainingSession) -> int:
-        """Restore the last checkpoint that is whole, and return behind how many steps it was saved."""
+        """Restore the last checkpoint that is whole, and return after how many steps it was saved."""
         for step, path in self._states():
             try:
                 session.restore(path)

@@ -1,7 +1,7 @@
 """One array of several models that share their constants: of a model the first graph alone is run.
 
-A flatbuffer is tables that refer to what stands behind them, and where its first table stands is said by four bytes
-that may lie anywhere in front of it. So the buffers of all models stand once, at the end, and each model has such four
+A flatbuffer is tables that refer to what stands after them, and where its first table stands is said by four bytes
+that may lie anywhere before it. So the buffers of all models stand once, at the end, and each model has such four
 bytes.
 """
 

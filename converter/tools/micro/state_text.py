@@ -11,7 +11,7 @@ from converter.tools.micro.entries import nbytes
 
 
 def header_pieces(program: ProgramFile) -> list[str]:
-    """Return the text in front of the generation, in front of the digest of each tensor, and behind the last one."""
+    """Return the text before the generation, before the digest of each tensor, and after the last one."""
     manifest = program.manifest
     stored, end = list[StoredTensor](), 0
     for tensor in manifest.state_tensors:

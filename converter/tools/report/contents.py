@@ -115,7 +115,7 @@ class ReportContents:
 
     @cached_property
     def statuses(self) -> list[str]:
-        """What trains of each part of the model, of `STATUSES`: gradients pass where a trained weight lies behind."""
+        """What trains of each part of the model, of `STATUSES`: gradients pass where a trained weight lies after."""
         reached: list[bool] = []
         found = []
         for part in self.account.model:

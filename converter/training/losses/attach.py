@@ -235,7 +235,7 @@ def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
 
 
 def _applied_twice(graph: Graph, term: Term) -> list[Note]:
-    """Return what to say of a loss of logits behind a model that gives probabilities."""
+    """Return what to say of a loss of logits after a model that gives probabilities."""
     link, output = term.loss.link or "softmax", term.outputs(graph)[0]
     try:
         folded = folded_link(graph, output, link)

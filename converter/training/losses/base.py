@@ -22,7 +22,7 @@ def with_penalty(b: Builder, loss: Loss, values: Value, logits: Value, y: Value)
     """Return the loss of rows, or of rows and places, with `loss.keep_base` times the divergence of the same.
 
     Args:
-        b: builds the loss behind the model.
+        b: builds the loss after the model.
         loss: has a link.
         values: what it gives, [B] or [B, ...].
         logits: what it reads, [B, ..., C], of a sigmoid [B, ...].

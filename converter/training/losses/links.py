@@ -67,7 +67,7 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
 
 
 def _only_moves(node: Node) -> bool:
-    """Return whether a link before it is the same link behind it."""
+    """Return whether a link before it is the same link after it."""
     return node.op.moves_data and node.op.fill is None and len(node.inputs) == 1
 
 

@@ -17,7 +17,7 @@ def apply_updates(
 ) -> Graph:
     """Return the graph with `updates` for every trained parameter and every slot: parameter + learning_rate * update.
 
-    What the program does behind its update comes last.
+    What the program does after its update comes last.
 
     Args:
         graph: holds the parameters and their gradients.

@@ -42,7 +42,7 @@ class OptimizerProgram:
             next value by name.
         parameters: names of the parameters, in order.
         description: the optimizer in words.
-        finish: what is done behind the update with the weights that it makes: inputs `parameter/<parameter>` and slots,
+        finish: what is done after the update with the weights that it makes: inputs `parameter/<parameter>` and slots,
             outputs those of them that it changes; None for nothing.
         views: how slots are stored, of those that are not stored as they are.
         traced: the graph for parameters in the model's own layout, where `graph` takes them as they are stored.

@@ -1,6 +1,6 @@
 """FedProx's term: half of mu times the squared distance from where a round began, added to what a step minimizes.
 
-Its gradient, mu (w - anchor), joins that of the loss in front of the optimizer. mu and the anchors are slots that no
+Its gradient, mu (w - anchor), joins that of the loss before the optimizer. mu and the anchors are slots that no
 step changes, so whoever runs a round sets both: a program is built once for every mu (arXiv 1812.06127).
 """
 

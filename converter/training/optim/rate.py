@@ -102,7 +102,7 @@ def _sees_the_gradient(value: Value, graph: Graph) -> bool:
 
 
 def _is_all_there_is(rate: float, found: list[Transformation], bare: bool) -> bool:
-    """Return whether nothing but the last factors has to do with a rate; `bare`: no sum is behind them."""
+    """Return whether nothing but the last factors has to do with a rate; `bare`: no sum is after them."""
     if any(part.name in _WITH_RATES or _is_scaled(part) for part in found):
         return False
     numbers = [part.closed_over["step_size"] for part in found if part.name == "scale" and part.is_of_optax]

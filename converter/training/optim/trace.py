@@ -132,7 +132,7 @@ def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
 def tree_of(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Leaves by path as nested dictionaries, and lists where the keys count 0, 1, 2, ...: what masks and labels expect.
 
-    A flat dictionary if a path goes on behind the end of another.
+    A flat dictionary if a path goes on after the end of another.
     """
     root: dict[str, Any] = {}
     for name, leaf in leaves.items():
@@ -156,7 +156,7 @@ def tree_of(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Finishing(NamedTuple):
-    """An optax transformation, and what is done with the weights behind its update.
+    """An optax transformation, and what is done with the weights after its update.
 
     Attributes:
         init: as of optax.
@@ -171,7 +171,7 @@ class Finishing(NamedTuple):
 
 
 def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[str, np.ndarray]) -> Graph:
-    """Return the graph of what is done behind the update."""
+    """Return the graph of what is done after the update."""
     given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, state))
     return _named(
         with_idioms(trace_function(tx.finish, list(given), ["parameter", "optimizer"])),
@@ -269,7 +269,7 @@ def _named(
     given: Sequence[str] = (GRADIENT, PARAMETER),
     made: str = UPDATE,
 ) -> Graph:
-    """Return the traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1.
+    """Return the traced graph after the program's own inputs and outputs: slots are float32 and of rank >= 1.
 
     The loss comes last, and is an input where it is read.
     """

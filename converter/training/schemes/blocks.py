@@ -59,7 +59,7 @@ def _blocks_of(stage: str, kernels: Sequence[str]) -> set[str]:
 
 
 def _inner(name: str, block: str) -> str:
-    """Return the name up to the next number that ends a part behind a block's, or the block."""
+    """Return the name up to the next number that ends a part after a block's, or the block."""
     found = re.match(r"(?:[/.][^/.]*?)*?[/.][^/.]*\d+(?=[/.])", name[len(block) :])
     return block + found[0] if found else block
 

@@ -17,7 +17,7 @@ Granted = Mapping[str, tuple[float | LoRA | Channels, str]]
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
     """Return the layer of the last product.
 
-    Of a matrix tied to the embedding also what is behind the others, as a norm.
+    Of a matrix tied to the embedding also what is after the others, as a norm.
 
     The layer of such a matrix is that of the embedding, which may hold more than the head does.
     """

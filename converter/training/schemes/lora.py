@@ -155,7 +155,7 @@ _Read = tuple[Node, Value, tuple, Factor | None]
 
 
 def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple, scale: Factor | None) -> Iterator[_Read]:
-    """Yield the nodes that read a weight behind changes of its layout, and behind a factor of its channels."""
+    """Yield the nodes that read a weight after changes of its layout, and after a factor of its channels."""
     for node in readers.get(value, []):
         match node.op:
             case ops.Transpose(perm=perm):

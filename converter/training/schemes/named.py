@@ -22,7 +22,7 @@ class Family:
     Attributes:
         forms: how their names are written.
         examples: some of the names, which completion offers and misspelled names are compared with.
-        read: makes a scheme of its name and the text behind the hyphen; None: there is none of that name.
+        read: makes a scheme of its name and the text after the hyphen; None: there is none of that name.
     """
 
     forms: tuple[str, ...]

@@ -38,7 +38,7 @@ class SchemeRow:
 
 @dataclass(frozen=True)
 class UpdateScheme:
-    """A named choice of what trains.
+    """A named choice of trained weights.
 
     Attributes:
         name: for reports.

@@ -10,7 +10,7 @@ from converter.training.schemes.structure import is_cut_by
 
 
 def select(graph: Graph, rows: list[SchemeRow]) -> Graph:
-    """Return the graph in which only what trains is a parameter.
+    """Return the graph in which only trained weights are parameters.
 
     A weight of which a fraction r trains is cut along its input channels and its op is split:
     conv(x, W) = conv(x[:k], W_trained) + conv(x[k:], W_frozen). The frozen part keeps its constant weight and fast

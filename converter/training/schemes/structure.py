@@ -30,7 +30,7 @@ class Member:
         place: where a low-rank adapter of it would be, or why there is none.
         products: products of two activations (the scores and the mix of an attention) before the model first uses it.
         depthwise: whether it is a weight of a depthwise convolution.
-        leads_to: names of the kernels behind it: of what they give some is computed with it.
+        leads_to: names of the kernels after it: of what they give some is computed with it.
         first_use, last_use: where in the graph the model reads it first and last.
         tied: whether it is a kernel that is looked up too, as an embedding that gives the logits.
     """

@@ -64,7 +64,7 @@ def pad(c: Lowering, op: ops.Pad, x: Value) -> Value:
 
 @lowers(ops.Dilate)
 def dilate(c: Lowering, op: ops.Dilate, x: Value) -> Value:
-    """Zeros between neighbours, one axis at a time: a new axis of size 1 behind it is padded to the stride."""
+    """Zeros between neighbours, one axis at a time: a new axis of size 1 after it is padded to the stride."""
     for axis, stride in enumerate(op.strides):
         if stride == 1:
             continue

@@ -109,7 +109,7 @@ class Planes:
             x: [N, H, W, C].
             first: the first image.
             count: how many images.
-            padding: before height and width, and as much behind as `cover` asks for.
+            padding: before height and width, and as much after as `cover` asks for.
             strides: of the convolution, height and width.
             cover: rows and columns of the padded image that are read.
         """
@@ -134,7 +134,7 @@ class Planes:
         return replace(self, images=images, first=0, transposed=True)
 
     def beside(self, columns: Sequence[int], width: int) -> Planes:
-        """The same rows, with what stands at these columns, and every stride-th behind, side by side as channels.
+        """The same rows, with what stands at these columns, and every stride-th after, side by side as channels.
 
         One column alone, the first, is left where it stands.
         """

@@ -24,7 +24,7 @@ def zero_bias(c: Lowering, channels: int) -> Value:
 
 
 def same_padding(size: Shape, kernel: Shape, strides: Shape, dilation: Shape) -> ops.Padding:
-    """What TFLite adds for SAME: enough for ceil(size / stride) outputs, the odd row behind."""
+    """What TFLite adds for SAME: enough for ceil(size / stride) outputs, the odd row after."""
 
     def along(axis: int) -> tuple[int, int]:
         outputs = -(-size[axis] // strides[axis])
@@ -58,7 +58,7 @@ def fit_padding(
 
 
 def crop(c: Lowering, x: Value, padding: ops.Padding, size: Shape) -> Value:
-    """Undoes an explicit padding: `size` rows and columns of NHWC from behind it, zeros where x ends earlier."""
+    """Undoes an explicit padding: `size` rows and columns of NHWC from after it, zeros where x ends earlier."""
     missing = tuple(max(lo + n - have, 0) for (lo, _), n, have in zip(padding, size, x.shape[1:3], strict=True))
     if any(missing):
         x = c(tfl.Pad(((0, 0), (0, missing[0]), (0, missing[1]), (0, 0))), x)
@@ -85,7 +85,7 @@ def tap(c: Lowering, padded: Value, op: ops.Windowed, outputs: Shape, i: int, j:
 
 
 def fold(c: Lowering, x: Value, block: int) -> Value:
-    """SPACE_TO_DEPTH, with zeros behind where the blocks do not fill the image."""
+    """SPACE_TO_DEPTH, with zeros after where the blocks do not fill the image."""
     missing = tuple((0, -n % block) for n in x.shape[1:3])
     return c(tfl.SpaceToDepth(block), pad_explicitly(c, x, (missing[0], missing[1])))
 

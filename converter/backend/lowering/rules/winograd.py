@@ -48,7 +48,7 @@ class Tiles:
 
     @property
     def places(self) -> int:
-        """Numbers of the input that they read, and products that they take."""
+        """Number of input elements that a tile reads, and of products that it takes."""
         return self.results + 2
 
     def added(self) -> int:
@@ -166,7 +166,7 @@ def _transformed(w: np.ndarray, down: Tiles, a: int, across: Tiles | None = None
 
 
 def _summed(c: Lowering, x: Value, tiles: Tiles, place: int, axis: int, padding: int, count: int) -> Value:
-    """What a place of each of `count` tiles reads: along rows (axis 1) or columns (2), which begin behind a padding."""
+    """What a place of each of `count` tiles reads: along rows (axis 1) or columns (2), which begin after a padding."""
     numbers = tiles.of_input()[place]
     (contracted,) = np.nonzero(numbers)
     first = min(int(contracted[0]), padding)

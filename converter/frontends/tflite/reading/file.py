@@ -367,7 +367,7 @@ def layer_of(name: str) -> str:
 
 
 def common_path(names: Sequence[str]) -> str:
-    """Return the folders that all layers lie in, with the slash behind them; empty for none."""
+    """Return the folders that all layers lie in, with the slash after them; empty for none."""
     shared: list[str] = []
     for folders in zip(*(name.split("/")[:-1] for name in names), strict=False):
         if len(set(folders)) > 1:

@@ -16,7 +16,7 @@ def densified(sparsity: Any, shape: Sequence[int], values: np.ndarray) -> np.nda
 
     Args:
         sparsity: a `SparsityParameters` table (the schema of TFLite: levels in the order of a traversal, each dense or
-            compressed by rows; behind those of the axes come those of blocks).
+            compressed by rows; after those of the axes come those of blocks).
         shape: of the tensor.
         values: those that are stored, in that order.
 

@@ -17,12 +17,12 @@ KINDS = {value: name for name, value in vars(generated.ActivationFunctionType).i
 
 
 def fused(call: Call, x: Value) -> Value:
-    """Return `x` behind the activation that the operator applies to its result."""
+    """Return `x` after the activation that the operator applies to its result."""
     return activated(call.b, KINDS[call.option("fusedActivationFunction", 0)], x)
 
 
 def activated(b: Builder, kind: str, x: Value) -> Value:
-    """Return `x` behind an activation by the schema's name. Raise NotImportable for one that has no kernel."""
+    """Return `x` after an activation by the schema's name. Raise NotImportable for one that has no kernel."""
     match kind:
         case "NONE":
             return x

@@ -111,7 +111,7 @@ def _of_lasting_shapes(call: Call, body: int, operands: list[Value]) -> list[Val
 
 
 def _with_operands(graph: Graph, types: Sequence[TensorType]) -> Graph:
-    """Return a graph that takes further operands in front of its own, which it does not read."""
+    """Return a graph that takes further operands before its own, which it does not read."""
     changed = graph.copy()
     changed.inputs = [*(Value(t, f"weight_{k}") for k, t in enumerate(types)), *graph.inputs]
     return changed

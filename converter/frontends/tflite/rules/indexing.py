@@ -19,7 +19,7 @@ _MOST_TAKEN = 64
 
 @rule("GATHER")
 def gather(call: Call, x: Value, indices: Value) -> Result:
-    """Rows of an axis by number; behind batch axes each row of the batch has indices of its own."""
+    """Rows of an axis by number; after batch axes each row of the batch has indices of its own."""
     b, axis = call.b, int(call.option("axis", 0)) % len(x.shape)
     batch = int(call.option("batchDims", 0)) % (len(indices.shape) + 1)
     if not batch and not indices.shape:

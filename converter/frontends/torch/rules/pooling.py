@@ -20,7 +20,7 @@ def _each(values: Any, count: int) -> list[int]:
 
 
 def _ends(size: int, window: int, stride: int, pad: int, dilation: int, ceil: bool) -> tuple[int, int]:
-    """Padding behind an axis, and how many windows lie on it."""
+    """Padding after an axis, and how many windows lie on it."""
     reach = dilation * (window - 1) + 1
     count = (size + 2 * pad - reach + (stride - 1 if ceil else 0)) // stride + 1
     if ceil and (count - 1) * stride >= size + pad:

@@ -95,7 +95,7 @@ class _Model:
 
 
 def _loaded(folder: Path, library: str) -> ctypes.CDLL:
-    """Return the library behind what it needs of Android, which it finds by name."""
+    """Return the library after what it needs of Android, which it finds by name."""
     for name in ("libc.so", "libm.so", "libdl.so", "liblog.so"):
         ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(str(folder / library))

@@ -181,7 +181,7 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
     if getattr(layer, "compute_dtype", None) in _HALVES and not isinstance(layer, keras.layers.InputLayer):
         yield Note(name, "in float32", f"its policy {layer.dtype_policy.name}: the program computes in float32")
     if getattr(layer, "lora_enabled", False):
-        yield Note(name, "fixed", "its kernel, frozen by Keras' enable_lora: what trains is lora_kernel_a and _b")
+        yield Note(name, "fixed", "its kernel, frozen by Keras' enable_lora: lora_kernel_a and _b train")
     if mode := getattr(layer, "quantization_mode", None):
         yield Note(name, "fixed", f"its kernel, quantized by Keras ({mode}): such numbers cannot train")
 

@@ -39,9 +39,9 @@ class Means(NamedTuple):
         biases = -self.sharpness / 2 * ((self.means**2).sum(1) + self.farther)
         if len(biases) and not biases.min() >= _LOWEST_BIAS:
             raise UsageError(
-                "the means of the classes are too large beside what sets the classes apart: the last layer would have "
-                f"a bias of {biases.min():.3g}, and float32 tells no more than {_LOWEST_BIAS:,.0f} apart from its "
-                "neighbours. Normalise what the last layer reads, as a batch norm or layer norm does",
+                "the means of the classes are too large beside their differences: the last layer would have a bias of "
+                f"{biases.min():.3g}, and float32 is too coarse below {_LOWEST_BIAS:,.0f}. Normalise the input of the "
+                "last layer, as a batch norm or layer norm does",
                 page="sessions",
             )
         return weights.astype(np.float32), biases.astype(np.float32)

@@ -28,8 +28,8 @@ def _tweets() -> Data:
 PERSONAL = (
     Task(
         name="imu",
-        model="a convolutional net of accelerometer and gyroscope, trained on 40 recordings of a watch",
-        data="4 activities from 5 seconds, windows of 40 other recordings, the watch worn the other way round",
+        model="A convolutional net for accelerometer and gyroscope data, pretrained on 40 recordings of a watch",
+        data="windows of 5 seconds from 40 other recordings, 4 activities, with the watch worn the other way round",
         build=lambda: imu.build(),
         load=_worn_on_the_other_arm,
         prepare=lambda x: x,

@@ -20,8 +20,8 @@ def bias_only(everything: list[Member]) -> Granted:
     biases = {m.name: (1.0, "a bias") for m in everything if m.role == "bias" and m.parameter.trainable}
     if biases.keys() <= whole_head(everything).keys():
         raise UsageError(
-            "update scheme 'bias-only': the model has no biases outside of its head, so there is nothing that sets it "
-            "apart: choose 'head', 'lora' or rules of your own",
+            "update scheme 'bias-only': the model has no biases outside of its head, so it would equal 'head': "
+            "choose 'head', 'lora' or rules of your own",
             page="update-rules",
         )
     return without_words(biases | head, everything)

@@ -31,9 +31,9 @@ internal class ClassMeans(val means: List<DoubleArray>, val sharpness: Double, v
         val bias = -sharpness / 2 * (means[at].sumOf { it * it } + farther[at])
         if (!(bias >= LOWEST_BIAS)) {
             throw InputException(
-                "the means of the classes are too large beside what sets the classes apart: the last layer would have a bias " +
-                    "of %.3g, and float32 tells no more than %,.0f apart from its ".format(Locale.ROOT, bias, LOWEST_BIAS) +
-                    "neighbours. Normalise what the last layer reads, as a batch norm or layer norm does",
+                "the means of the classes are too large beside their differences: the last layer would have a bias of " +
+                    "%.3g, and float32 is too coarse below %,.0f. ".format(Locale.ROOT, bias, LOWEST_BIAS) +
+                    "Normalise the input of the last layer, as a batch norm or layer norm does",
             )
         }
         return bias.toFloat()

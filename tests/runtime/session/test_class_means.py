@@ -93,7 +93,7 @@ def test_large_features_name_no_free_class() -> None:
         assert session.infer(np.concatenate([others, 3 * x])).argmax(1).max() < OWN
         session.set_class_means(*rows_of_classes(40))
         assert set(session.parameters()["last/b"][OWN:]) == {np.float32(-30_000)}
-        with pytest.raises(UsageError, match="Normalise what the last layer reads"):
+        with pytest.raises(UsageError, match="Normalise the input of the last layer"):
             session.set_class_means(x + 1e5, y)
 
 

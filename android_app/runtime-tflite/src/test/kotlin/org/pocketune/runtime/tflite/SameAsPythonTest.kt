@@ -269,7 +269,7 @@ class SameAsPythonTest {
             trainer.forgetClass("far")
             assertEquals(Fixture.ints("moved.labels"), farLabels())
             val large = assertFailsWith<InputException> { trainer.setClassMeans(moved { it + 30_000 }) }
-            assertTrue("Normalise what the last layer reads" in large.message.orEmpty())
+            assertTrue("Normalise the input of the last layer" in large.message.orEmpty())
         }
     }
 

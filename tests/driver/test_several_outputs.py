@@ -367,7 +367,7 @@ def test_a_dict_where_the_program_takes_one_target() -> None:
 def test_weights_of_classes_are_for_one_target() -> None:
     with (
         TrainingSession(program().data) as session,
-        pytest.raises(UsageError, match="one target, and this program has 2"),
+        pytest.raises(UsageError, match="needs a program of one target; this one has 2"),
     ):
         session.fit(X, Y, class_weight={0: 2.0})
 

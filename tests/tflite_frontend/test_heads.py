@@ -113,7 +113,7 @@ def test_heads_that_cannot_stand_there_are_refused(file: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             pocketune.build(tflite_frontend.Model(file, cut="net/mean", head=head), batch=2, loss="mse")
-    with pytest.raises(UsageError, match="in the place of classes="):
+    with pytest.raises(UsageError, match="that it reads, cut=, and no classes="):
         tflite_frontend.Model(file, classes=3, cut="net/mean", head=wide)
 
 

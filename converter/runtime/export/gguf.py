@@ -96,7 +96,7 @@ def read_file(program: ProgramFile, path: Path) -> tuple[dict[str, Factors], dic
     alpha = _check(file.metadata, names, path)
     modules = {stored.tensor: (weight.removesuffix(".weight"), stored) for weight, stored in names.weights.items()}
     pairs: dict[str, dict[str, np.ndarray]] = {}
-    for tensor in file.tensors(_BLOCKS, "no adapter has: convert it anew, in f32, f16, bf16 or q8_0"):
+    for tensor in file.tensors(_BLOCKS, "no adapter has: convert it again, in f32, f16, bf16 or q8_0"):
         stem, kind = tensor.name[: -len(_A)], tensor.name[-len(_A) :]
         if kind not in (_A, _B):
             raise UsageError(

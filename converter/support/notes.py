@@ -36,7 +36,7 @@ def half_notes(halves: Mapping[str, str]) -> list[Note]:
 def raised_notes(raised: Mapping[str, float]) -> list[Note]:
     """Return what to say of layers by name whose constants, of which the least is given, float16 has no number for."""
     return [
-        Note(name, "raised", f"{least:g} is 0 in float16, in which the engine computes: 6e-8 replaces it")
+        Note(name, "raised", f"{least:g} is too small for float16, in which the engine computes: 6e-8 replaces it")
         for name, least in raised.items()
     ]
 

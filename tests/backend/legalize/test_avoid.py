@@ -275,7 +275,7 @@ def test_a_constant_that_float16_has_not_is_told_by_layer() -> None:
     options = {"loss": "mse", "optimizer": optax.sgd(0.1), "batch": 2, "check": False}
     (note,) = converter.build(model, target="hexagon", **options).notes
     assert (note.subject, note.status) == ("norm", "raised")
-    assert "1e-12 is 0 in float16" in note.why
+    assert "1e-12 is too small for float16" in note.why
     assert not converter.build(model, target="gpu", **options).notes
 
 

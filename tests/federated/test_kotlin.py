@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from converter.runtime import load_state
-from tests.federated.flower import BIN, Link, ended, needs_flower, settings, superlink
+from tests.federated.flower import Link, ended, needs_flower, superlink
 from tests.federated.people import built, write_rows
 from tests.federated.test_rounds import matches, project
 from tests.tree import ROOT
@@ -59,39 +54,3 @@ def test_a_phone_and_a_computer_train_one_model(kind: str, tmp_path: Path) -> No
     assert "Received 2 results and 0 failures" in log
     matches(program, server, people=2, rounds=2)
     assert (tmp_path / "program.federated/shared.state").stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_a_phone_that_is_killed_again_and_again_leaves_its_rounds(tmp_path: Path) -> None:
-    """SIGKILL at random moments of a run: the server waits for no dead phone, and what is kept is whole."""
-    program, rng = built("head"), random.Random(0)
-    program.write(tmp_path / "program.tflite")
-    files = write_rows(tmp_path / "people", 2)
-    rounds, kills = 8, 0
-    with superlink(tmp_path / "flower") as link:
-        server = project(link, tmp_path, nodes=1, rounds=rounds)
-        computer = link.client(tmp_path / "program.tflite", files[0])
-        phone = kotlin(link, tmp_path / "program.tflite", files[1])
-        run = subprocess.Popen(
-            [BIN / "flwr", "run", ".", "here", "--stream"],
-            cwd=server,
-            env=settings(link.folder),
-            stdout=subprocess.DEVNULL,
-        )
-        end = time.monotonic() + 600
-        while run.poll() is None:
-            assert time.monotonic() < end, "the server waits"
-            time.sleep(rng.uniform(1, 6))
-            phone.kill()
-            phone.communicate()
-            kills += 1
-            phone = kotlin(link, tmp_path / "program.tflite", files[1])
-        phone.kill()
-        phone.communicate()
-        ended([computer])
-    assert run.returncode == 0
-    assert kills > 2
-    curve = [json.loads(line) for line in (server / "result/curve.jsonl").read_text().splitlines()]
-    assert len(curve) == rounds + 1
-    state = load_state(tmp_path / "program.federated/shared.state")
-    assert all(np.isfinite(array).all() for array in state.tensors.values())

@@ -60,10 +60,11 @@ class Reader:
 
     def opens(self, words: str) -> None:
         """Run the block with some words in a terminal of its own."""
-        log = (self.folder / f"{len(self._terminals)}.log").open("w")
+        log = self.folder / f"{len(self._terminals)}.log"
         command = ["bash", "-ec", self.block(words)]
-        pipes = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
-        self._terminals.append(subprocess.Popen(command, cwd=self.folder, env=self._settings(), **pipes))
+        with log.open("w") as said:
+            pipes = {"stdout": said, "stderr": subprocess.STDOUT, "start_new_session": True}
+            self._terminals.append(subprocess.Popen(command, cwd=self.folder, env=self._settings(), **pipes))
 
     def stops(self) -> None:
         """Press Ctrl-C in each terminal, the last one first."""

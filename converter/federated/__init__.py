@@ -8,6 +8,7 @@ from converter.federated.coordinator import Coordinator
 from converter.federated.node import Served, serve
 from converter.federated.participant import Participant
 from converter.federated.plan import Bounds, Plan
+from converter.federated.privacy import Privacy, epsilon
 from converter.federated.project import Project
 from converter.federated.rows import read_rows
 from converter.program.file import Readable, read_program
@@ -18,10 +19,12 @@ __all__ = [
     "Exchange",
     "Participant",
     "Plan",
+    "Privacy",
     "Project",
     "RefusedRound",
     "Served",
     "client_app",
+    "epsilon",
     "identity",
     "read_rows",
     "serve",

@@ -14,6 +14,7 @@ import numpy as np
 from converter.federated.arrays import RefusedRound
 from converter.federated.participant import Participant
 from converter.federated.plan import Bounds
+from converter.federated.privacy import Privacy, clipped
 from converter.federated.records import packed, unpacked
 from converter.program.file import Readable
 from converter.support.errors import PocketuneError
@@ -36,6 +37,7 @@ def client_app(
     bounds: Bounds | None = None,
     threads: int = 1,
     mods: Any = (),
+    privacy: Privacy | None = None,
 ) -> ClientApp:
     """Return a Flower `ClientApp` that trains and evaluates a program on a client's rows.
 
@@ -50,7 +52,8 @@ def client_app(
         held_out: rows to evaluate on, likewise. None: `data`.
         bounds: what a server may ask at most. None: `Bounds()`.
         threads: processor cores of a step.
-        mods: Flower's mods, for clipping and noise.
+        mods: Flower's, that see what leaves. A server that asks for clipping (`clipping_norm`) gets it without one.
+        privacy: clipping and noise of the owner. None: neither.
 
     Raises:
         UsageError: Flower is not installed, or the program is none that several can train.
@@ -63,7 +66,7 @@ def client_app(
     opened()  # what is wrong with it is said now
     rows = _Rows(data)
     judged = rows if held_out is None else _Rows(held_out)
-    app = ClientApp(mods=list(mods))
+    app = ClientApp(mods=[clipped, *([] if privacy is None else privacy.mods()), *mods])
 
     @app.train()
     @_answered

@@ -37,11 +37,13 @@ class Served:
 
     Attributes:
         messages: that it answered with numbers.
+        trained: those of them that asked it to train.
         errors: why it answered others with an error, or not at all.
         nbytes: of objects that left this machine.
     """
 
     messages: int = 0
+    trained: int = 0
     errors: list[str] = field(default_factory=list)
     nbytes: int = 0
 
@@ -188,6 +190,7 @@ class _Client:
             self.note(f"answered with an error: {reply.error.reason}")
         else:
             self.served.messages += 1
+            self.served.trained += message.metadata.message_type.partition(".")[0] == "train"
             self.say(f"{_said(message, reply)}; {size(sent)} left this machine")
 
     def note(self, reason: str) -> None:

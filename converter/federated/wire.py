@@ -95,16 +95,31 @@ class Fleet:
         except EndedRound as error:
             raise LostServer(f"{self._address} does not take this client's key: {error}") from None
 
-    def join_again(self) -> None:
+    def join_again(self, node: int) -> None:
         """Says that the node is there, with a key that the server may know from before; else it is registered.
+
+        Args:
+            node: its id from before; 0 where there was none. A SuperLink takes a node that was killed for one that is
+                there, and does not activate it a second time.
 
         Raises:
             LostServer: there is none, or it does not take this key.
         """
+        self._node = node_pb2.Node(node_id=node)
+        asked = heartbeat_pb2.SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT)
         try:
-            self._activate()
-        except EndedRound:
-            self.join(register=True)
+            if not node or not self._call(self._client.SendNodeHeartbeat, asked).success:
+                self._activate()
+        except (EndedRound, UnknownNode):
+            try:
+                self._activate()
+            except (EndedRound, UnknownNode):
+                self.join(register=True)
+
+    @property
+    def node(self) -> int:
+        """The id that the server gave; 0 before it is joined."""
+        return int(self._node.node_id)
 
     def _activate(self) -> None:
         asked = fleet_pb2.ActivateNodeRequest(public_key=self._public, heartbeat_interval=BEAT)

@@ -21,6 +21,7 @@ EXTRAS = {
     "search": ("jax", "optax", "cloudpickle", "scipy"),
     "ray": ("jax", "optax", "cloudpickle", "scipy", "ray"),
     "federated": ("flwr",),
+    "dp": ("flwr", "dp_accounting"),
     "hexagon": ("onnx", "onnxruntime"),
     "micro": ("tflite_micro",),
 }

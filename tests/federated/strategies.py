@@ -11,16 +11,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
+from math import erf, exp, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
-from flwr.clientapp.mod import fixedclipping_mod
+from dp_accounting import GaussianDpEvent
+from dp_accounting.rdp import RdpAccountant
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAdam, FedAvg, FedProx
 from flwr.supercore.task_identity import TaskIdentity
 
-from converter.federated import Coordinator, client_app, read_rows
+from converter.federated import Coordinator, Privacy, client_app, epsilon, read_rows
 from converter.federated.arrays import RefusedRound
 from converter.runtime import TrainingSession, load_state
 
@@ -132,7 +134,7 @@ def travelling(folder: Path) -> None:
 
 
 def clipped(folder: Path) -> None:
-    """Flower's mod clips what leaves a client: against NumPy, without the server's noise."""
+    """A server that asks for clipping gets it: against NumPy, without the server's noise."""
     norm, seen = 0.005, []
 
     class Strategy(FedAvg):
@@ -146,7 +148,7 @@ def clipped(folder: Path) -> None:
     private = DifferentialPrivacyClientSideFixedClipping(
         Strategy(**NODES), noise_multiplier=0.0, clipping_norm=norm, num_sampled_clients=PEOPLE
     )
-    clients = Clients(folder, "plain.tflite", mods=[fixedclipping_mod])
+    clients = Clients(folder, "plain.tflite")
     run(clients, folder / "clipped", folder / "plain.tflite", private, 1)
     with TrainingSession(folder / "plain.tflite") as session:
         built = Coordinator(folder / "plain.tflite", folder / "built").exchange.sent(session.state())
@@ -159,9 +161,54 @@ def clipped(folder: Path) -> None:
     print("clipping is NumPy's")
 
 
+def protected(folder: Path) -> None:
+    """The owner's clipping and noise: the change is NumPy's, the noise has its deviation, nothing else is told."""
+    program, clip = folder / "plain.tflite", 0.005
+    rows, coordinator = read_rows(folder / "0.npz"), Coordinator(folder / "plain.tflite", folder / "protected")
+    with TrainingSession(program) as session:
+        built = coordinator.exchange.sent(session.state())
+    config = ConfigRecord({"program": coordinator.exchange.identity, **PLAN})
+
+    def change(privacy: Privacy | None, kind: str = "train") -> tuple[np.ndarray, Message]:
+        content = RecordDict({"arrays": ArrayRecord({n: Array(a) for n, a in built.items()}), "config": config})
+        asked = Message(content, dst_node_id=1, message_type=kind)
+        answer = client_app(program, rows, privacy=privacy)(asked, Context(1, 1, {}, RecordDict(), {}, 0))
+        if answer.has_error():
+            return np.zeros(0), answer
+        arrays = answer.content["arrays"]
+        return np.concatenate([(arrays[n].numpy().astype(np.float64) - built[n]).ravel() for n in built]), answer
+
+    free, held = change(None)[0], change(Privacy(clip))[0]
+    np.testing.assert_allclose(held, free * clip / np.linalg.norm(free), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(change(Privacy(10.0))[0], free, rtol=0, atol=1e-6)
+    noisy, answer = change(Privacy(clip, noise=2.0))
+    found, count = np.std(noisy - held), len(noisy)
+    assert abs(found / (2.0 * clip) - 1) < 5 / sqrt(2 * count), found
+    assert dict(answer.content["metrics"]) == {"num-examples": 1}
+    assert change(Privacy(clip), "evaluate")[1].has_error()
+
+    def exact(noise: float, told: float) -> float:
+        """Delta of a Gaussian mechanism (Balle and Wang, 2018), of one that stands for several."""
+        near, far = ((1 + erf((side / noise - told * noise) / sqrt(2))) / 2 for side in (0.5, -0.5))
+        return near - exp(told) * far
+
+    for noise, rounds, delta in ((1.0, 1, 1e-5), (4.0, 10, 1e-5), (20.0, 100, 1e-6)):
+        told = epsilon(noise, rounds, delta)
+        assert exact(noise / sqrt(rounds), told) <= delta, "the bound holds"
+        assert exact(noise / sqrt(rounds), 0.8 * told) > delta, "and is near"
+        assert told == _by_hand(noise, rounds, delta), "the accountant's"
+    assert Privacy(1.0, 4.0).epsilon(10) == epsilon(2.0, 10, 1e-5)
+    assert epsilon(0.0, 1, 1e-5) == float("inf")
+    print("privacy is NumPy's, and epsilon the accountant's")
+
+
+def _by_hand(noise: float, rounds: int, delta: float) -> float:
+    return RdpAccountant().compose(GaussianDpEvent(noise), rounds).get_epsilon(delta)
+
+
 def main(folder: Path) -> None:
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # whom messages are made by
-    for part in (resumed, refused, travelling, clipped):
+    for part in (resumed, refused, travelling, clipped, protected):
         part(folder)
     print("all went as it should")
 

@@ -11,7 +11,7 @@ import typer
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, ProgramPath, Quiet
 from converter.cli.tables import Results
-from converter.federated import Bounds, Exchange, client_app, read_rows, serve
+from converter.federated import Bounds, Exchange, Privacy, client_app, read_rows, serve
 from converter.federated.node import Link
 from converter.federated.project import Project, StrategyName
 from converter.program.file import read_program
@@ -48,6 +48,13 @@ def client(
     max_norm: Annotated[
         float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")
     ] = None,
+    clip: Annotated[
+        float | None, typer.Option(min=0, help="The largest norm of a round's change that leaves. None: any.")
+    ] = None,
+    noise: Annotated[
+        float, typer.Option(min=0, help="Gaussian noise on each number that leaves, in units of --clip.")
+    ] = 0.0,
+    delta: Annotated[float, typer.Option(help="Of (epsilon, delta) differential privacy.")] = Privacy.delta,
     poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two questions for work.")] = 3.0,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a server that does not answer.")] = 300.0,
     idle: Annotated[float | None, typer.Option(min=0, help="Ends after so many seconds without work.")] = None,
@@ -61,6 +68,9 @@ def client(
     it leave after the round that it is in, twice at once.
     """
     narrator = Narrator(quiet)
+    if clip is None and noise:
+        raise UsageError("noise is in units of clip: give --clip too", page="federated")
+    privacy = None if clip is None else Privacy(clip, noise, delta)
     bounds = Bounds(max_epochs, max_steps, max_rate, norm=max_norm)
     rows = read_rows(data)
     judged = None if held_out is None else read_rows(held_out)
@@ -68,6 +78,9 @@ def client(
     narrator.say(
         f"what leaves this machine in a round: {counted(len(exchange.trained), 'array')}, {size(exchange.nbytes())}"
     )
+    if privacy is not None and noise:
+        told = ", ".join(f"{privacy.epsilon(rounds):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100))
+        narrator.say(f"differential privacy of all rows: epsilon {told} (delta {delta:g})")
     stop = Event()
 
     def leave() -> bool:
@@ -77,7 +90,7 @@ def client(
 
     with Asking(leave):
         done = serve(
-            client_app(program, rows, judged, bounds, threads),
+            client_app(program, rows, judged, bounds, threads, privacy=privacy),
             superlink,
             exchange.nbytes(slots=True),
             insecure=insecure,
@@ -89,7 +102,8 @@ def client(
             stop=stop,
             say=narrator.say,
         )
-    Results().line(f"{counted(done.messages, 'message')} answered, {size(done.nbytes)} left this machine")
+    spent = f", epsilon {privacy.epsilon(done.trained):.4g} (delta {delta:g})" if privacy is not None and noise else ""
+    Results().line(f"{counted(done.messages, 'message')} answered, {size(done.nbytes)} left this machine{spent}")
 
 
 @app.command()

@@ -20,6 +20,7 @@ from converter.federated.leaf.store import Store
 from converter.federated.node import Link, beating, kept_keys, most_of
 from converter.federated.wire import EndedRound, LostServer, UnknownNode
 from converter.program.file import ProgramFile
+from converter.support.files import write_atomically
 from converter.support.words import counted
 
 __all__ = ["Leaf", "Place", "Terms"]
@@ -79,7 +80,7 @@ class Leaf:
             UsageError: several cannot train the program, another leaf has the folder, or the port is taken.
         """
         self._exchange, self._say = Exchange(program, norm), say
-        self._store = Store(folder)
+        self._store, self._node = Store(folder), folder / "node"
         self._rounds = Rounds(self._store, self._exchange, terms)
         arrays = self._exchange.nbytes(slots=True)
         self._fleet = link.fleet(arrays, kept_keys(folder / "key.pem"))
@@ -96,7 +97,7 @@ class Leaf:
             LostServer: the SuperLink does not answer, or does not take this leaf.
         """
         try:
-            self._fleet.join_again()
+            self._join()
             self._let_go(stop)
             with beating(self._fleet):
                 while not stop.is_set():
@@ -106,6 +107,13 @@ class Leaf:
             self._fleet.leave(unregister=False)
             self._store.close()
 
+    def _join(self) -> None:
+        """Joins the SuperLink as the node that an earlier process was."""
+        known = int(self._node.read_text()) if self._node.exists() else 0
+        self._fleet.join_again(known)
+        if self._fleet.node != known:
+            write_atomically(self._node, str(self._fleet.node).encode())
+
     def _let_go(self, stop: threading.Event) -> None:
         """Lets the SuperLink give up what an earlier process took and lost: it gives out each message once."""
         if self._rounds.open is not None:
@@ -114,7 +122,7 @@ class Leaf:
         if self._store.one("SELECT 1 FROM rounds LIMIT 1"):
             self._fleet.leave(unregister=False)
             stop.wait(_NOTED)
-            self._fleet.join_again()
+            self._join()
 
     def _round(self, stop: threading.Event) -> None:
         try:
@@ -130,7 +138,7 @@ class Leaf:
             self._rounds.end()
         except UnknownNode as error:
             self._say(str(error))
-            self._fleet.join_again()
+            self._join()
         except LostServer:
             raise
         except RefusedRound as error:

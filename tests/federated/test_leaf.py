@@ -1,13 +1,11 @@
-"""A leaf between a SuperLink and phones: hostile ones, thousands (`light.py`), and processes that are killed."""
+"""A leaf between a SuperLink and phones: hostile ones, and thousands (`light.py`)."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,10 +66,6 @@ class Process:
 
     def said(self) -> str:
         return self._log.read_text()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(30)
 
     def memory(self) -> float:
         """Return its resident MiB."""
@@ -136,41 +130,6 @@ def test_two_thousand_light_clients(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name].ravel(), wanted, rtol=0, atol=1e-7)
     assert memory[-1] < memory[1] + 24, memory  # MiB; the first is before any phone
     print([(line.get("kind"), line.get("seconds")) for line in lines], memory)
-
-
-@pytest.mark.slow
-def test_a_leaf_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    """kill -9 at random moments of rounds: the mean is still NumPy's."""
-    count, rounds = 30, 3
-    built("head").write(tmp_path / "program.tflite")
-    write_rows(tmp_path / "people", 1)
-    with superlink(tmp_path / "flower") as link:
-        server = project(link, tmp_path, nodes=1, rounds=rounds)
-        leaf = Process(link, tmp_path, "leaf", "--phones", str(count))
-        phones = _light(link, leaf.port, count, rounds)
-        stop, kills = threading.Event(), list[float]()
-
-        def killing() -> None:
-            moments = random.Random(0)
-            while not stop.wait(moments.uniform(0.5, 6.0)):
-                leaf.kill()
-                kills.append(time.monotonic())
-                leaf.start()
-
-        with running(server, link) as run:
-            killer = threading.Thread(target=killing)
-            killer.start()
-            lines, _ = _heard(phones, leaf)
-            assert run.wait(300) == 0
-            stop.set()
-            killer.join()
-        leaf.end()
-    exchange = Exchange(read_program(tmp_path / "program.tflite"))
-    found = exchange.sent(load_state(server / "result/shared.state").tensors)
-    for name, wanted in [line["mean"] for line in lines if "mean" in line][-1].items():
-        np.testing.assert_allclose(found[name].ravel(), wanted, rtol=0, atol=1e-7)
-    assert kills
-    print(f"{len(kills)} kills")
 
 
 def _light(link: Link, port: int, count: int, rounds: int) -> subprocess.Popen[str]:

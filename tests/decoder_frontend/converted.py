@@ -35,13 +35,17 @@ _OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm
 _NAMED = {"mistral": "llama", "gemma3_text": "gemma3"}
 
 
+#: Kinds that llama.cpp's converter does not know.
+WITHOUT = ("ministral",)
+
+
 def cannot(config: Mapping[str, Any]) -> bool:
     """Return whether GGUF has no way to say what a configuration says."""
     kind, rope = config["model_type"], config.get("rope_scaling") or config.get("rope_parameters") or {}
     usual = ("gelu_pytorch_tanh",) if kind.startswith("gemma") else ("silu",)
     return (
         config.get("hidden_act", config.get("hidden_activation", usual[0])) not in usual
-        or kind == "ministral"
+        or kind in WITHOUT
         or (kind in ("qwen2", "qwen3") and bool(config.get("use_sliding_window")))
         or (kind == "smollm3" and (config.get("use_sliding_window") or config["no_rope_layer_interval"] != 4))
         or "no_rope_layers" in config

@@ -165,7 +165,7 @@ def test_a_target_of_another_distribution_is_built_for(install: Install, model: 
     ("text", "said"),
     [
         ('name = "scale"', "is no table of a target: cache_bytes is missing"),
-        ('like = "litert-3"', "is no table of a target: 'litert-3'"),
+        ('like = "litert-3"', "is no table of a target: like: unknown target 'litert-3'. Did you mean 'litert-2'"),
         ('like = "litert-2"\nlanes = "8"', "is no table of a target: lanes must be a number"),
         ('like = "litert-2"\nlane = 8', "is no table of a target"),
         ("like =", "is no table of a target: Invalid value"),

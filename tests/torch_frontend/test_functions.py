@@ -22,6 +22,12 @@ _ABOVE = (0.11, 0.35, 0.9, 1.3, 2.2, 4.5)
 _INSIDE = (-0.93, -0.6, -0.2, 0.15, 0.55, 0.9)
 _PART = (0.05, 0.2, 0.45, 0.6, 0.8, 0.97)
 
+
+def with_a_sign(x: Any) -> Any:
+    """Signs of a tensor and of a number."""
+    return torch.copysign(x, -x) + torch.copysign(x * x, -2)
+
+
 #: Functions by the points at which they are looked at.
 FUNCTIONS: dict[tuple[float, ...], tuple[Callable[[Any], Any], ...]] = {
     _ALL: (
@@ -46,6 +52,7 @@ FUNCTIONS: dict[tuple[float, ...], tuple[Callable[[Any], Any], ...]] = {
             nn.functional.celu,
             nn.functional.tanhshrink,
         ),
+        with_a_sign,
     ),
     _ABOVE: (
         *(torch.log, torch.log10, torch.log1p, torch.log2, torch.sqrt, torch.rsqrt, torch.reciprocal, torch.lgamma),

@@ -46,6 +46,7 @@ KINKS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "clamp by a tensor": (lambda x: torch.clamp(x[0], min=x[1]), _PAIRS),
     "clamp crossing": (lambda x: x.clamp(2.0, 1.0) * x, [0.0, 1.0, 1.5, 2.0, 3.0]),
     "clamp to 0 and 6": (lambda x: torch.clip(x, 0.0, 6.0), [0.0, 6.0, 1.0]),
+    "copysign": (lambda x: torch.copysign(x[0], x[1]), [[0.0, 0.0, 2.0, -1.0], [-1.0, 2.0, -0.0, 0.0]]),
     "cosine_similarity": (lambda x: F.cosine_similarity(x[0], x[1], dim=-1), _VECTORS),
     "cosine_similarity of short ones": (lambda x: F.cosine_similarity(x[0], x[1], dim=-1, eps=5.0), _VECTORS),
     "cumprod": (lambda x: x.cumprod(-1), [[1.0, 0.0, 2.0], [0.0, 2.0, 0.0]]),

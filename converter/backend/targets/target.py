@@ -16,6 +16,7 @@ from math import ceil, inf, log2
 from pathlib import Path
 from typing import Any
 
+from converter.backend.targets.keys import differences, whole
 from converter.ir import TensorType
 from converter.support.errors import UsageError, nearest
 from converter.support.files import check_regular
@@ -276,9 +277,9 @@ def target(name: object) -> Target:
     if "," in name:
         return _joined([target(part.strip()) for part in name.split(",")])
     if name.endswith(".toml"):
-        return _read(Path(name), [read for read in map(tomllib.loads, known.values()) if "like" not in read])
+        return _read(Path(name), known)
     if name in known:
-        return Target(**_table(name, known))
+        return Target(**whole(tomllib.loads(known[name]), known))
     if name in plugins(GROUP):
         return _plugin(plugins(GROUP)[name], known)
     names = _names(known)
@@ -298,21 +299,17 @@ def _plugin(point: EntryPoint, known: Mapping[str, str]) -> Target:
     """
     text: str = load(point, str)
     try:
-        table, like = _table(point.name, {**known, point.name: text}), _table("litert-2", known)
-        if wrong := _differences(like, {key: value for key, value in table.items() if key in like}, ""):
-            raise ValueError("; ".join(wrong))
-        return Target(**{**table, "name": point.name})
-    except (KeyError, TypeError, ValueError) as error:  # text that is no TOML is a ValueError
+        return _extended({**tomllib.loads(text), "name": point.name}, known)
+    except (TypeError, ValueError) as error:  # text that is no TOML is a ValueError
         raise UsageError(f"{said_of(point)} is no table of a target: {error}", page="targets") from error
 
 
-def _table(name: str, known: Mapping[str, str]) -> dict[str, Any]:
-    """Return a table, with what it does not say taken from the one that it is `like`."""
-    table = tomllib.loads(known[name])
-    if (other := table.pop("like", None)) is None:
-        return table
-    like = _table(other, known)
-    return like | {key: {**like.get(key, {}), **v} if isinstance(v, dict) else v for key, v in table.items()}
+def _extended(said: Mapping[str, Any], known: Mapping[str, str]) -> Target:
+    """Return a target from elsewhere that may be like one of ours. Raises ValueError or TypeError: it is none."""
+    table, complete = whole(said, known), whole(tomllib.loads(known["litert-2"]), known)
+    if wrong := differences(complete, {key: value for key, value in table.items() if key in complete}, ""):
+        raise ValueError("; ".join(wrong))
+    return Target(**table)
 
 
 def _joined(targets: Sequence[Target]) -> Target:
@@ -362,14 +359,20 @@ def _parts(key: str) -> tuple[str, str]:
     return code, dot + kind
 
 
-def _read(path: Path, complete: Sequence[Mapping[str, Any]]) -> Target:
-    """Return a table of the user's own: it must give whatever the one that it resembles most gives."""
+def _read(path: Path, known: Mapping[str, str]) -> Target:
+    """Return a table of the user's own: it is like one of ours, or gives whatever the one gives that it resembles."""
     try:
         check_regular(path)
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the target {path} cannot be read: {error}", page="targets") from None
-    wrong = min([_differences(like, table, "") for like in complete], key=len)
+    if "like" in table:
+        try:
+            return _extended(table, known)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{path} is no table of a target: {error}", page="targets") from None
+    complete = [read for read in map(tomllib.loads, known.values()) if "like" not in read]
+    wrong = min([differences(like, table, "") for like in complete], key=len)
     if not wrong and table["shared_cache_bytes"] < table["cache_bytes"]:
         wrong = ["shared_cache_bytes is less than cache_bytes, which is a part of it"]
     if wrong:
@@ -378,20 +381,3 @@ def _read(path: Path, complete: Sequence[Mapping[str, Any]]) -> Target:
             page="targets",
         )
     return Target(**table)
-
-
-def _differences(complete: Mapping[str, Any], table: Mapping[str, Any], where: str) -> list[str]:
-    """Return what keeps a table from being a complete one."""
-    wrong = [f"{where}{key} is missing" for key in complete if key not in table]
-    wrong += [f"{where}{key} is unknown" for key in table if key not in complete]
-    for key in complete.keys() & table.keys():
-        like, value = complete[key], table[key]
-        if isinstance(like, dict):
-            wrong += _differences(like, value, f"{key}.") if isinstance(value, dict) else [f"{where}{key} is no table"]
-        elif isinstance(like, str):
-            wrong += [] if isinstance(value, str) and value else [f"{where}{key} must be a text"]
-        elif isinstance(value, bool) or not isinstance(value, int if isinstance(like, int) else int | float):
-            wrong.append(f"{where}{key} must be a number, not {value!r}")
-        elif not 0 < value < inf:
-            wrong.append(f"{where}{key} must be positive, not {value!r}")
-    return sorted(wrong)

@@ -43,6 +43,34 @@ def test_it_may_be_of_a_runtime_that_lacks_something(tmp_path: Path) -> None:
     assert target(str(tmp_path / "phone.toml")) == target("tflite-2.16")
 
 
+LIKE = 'name = "mine"\ndescription = "mine"\nlike = "litert-2"\nper_mac = { "batch_matmul" = 351.0 }\n'
+
+
+def test_it_may_be_like_another_one(tmp_path: Path) -> None:
+    """It says what differs, as a table of another distribution does."""
+    (tmp_path / "mine.toml").write_text(LIKE)
+    mine, phone = target(str(tmp_path / "mine.toml")), target("litert-2")
+    per_mac = {**phone.per_mac, "batch_matmul": 351.0}
+    assert mine == replace(phone, name="mine", description="mine", per_mac=per_mac)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"litert-2"', '"litert-3"', "like: unknown target 'litert-3'. Did you mean 'litert-2'"),
+        ('name = "mine"', "", "name is missing"),
+        ("351.0", "-1", "per_mac.batch_matmul must be positive"),
+        ("batch_matmul", "batch_matmull", "per_mac.batch_matmull is unknown"),
+        ("description", "speed", "speed"),
+    ],
+)
+def test_what_is_wrong_with_one_that_is_like_another_is_said(old: str, new: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(LIKE.replace(old, new))
+    with pytest.raises(UsageError, match=r"mine\.toml") as error:
+        target(str(tmp_path / "mine.toml"))
+    assert said in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

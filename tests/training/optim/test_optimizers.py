@@ -200,7 +200,7 @@ def test_trees() -> None:
     [
         ("adm", r"unknown optimizer 'adm'. Did you mean 'adam'"),
         ("Adam", "Did you mean 'adam'"),
-        ("x", "Known: sgd, momentum, adam, adamw, rmsprop, adagrad, lion, or an optax.GradientTransformation"),
+        ("x", f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation"),
         (optax.adam, "or an optax.GradientTransformation, not <function adam"),
         (3, "not 3"),
     ],

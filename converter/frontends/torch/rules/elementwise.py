@@ -171,6 +171,12 @@ def hypot(call: Call, x: Any, y: Any) -> Any:
     return jnp.sqrt(x * x + y * y)
 
 
+@rule("copysign")
+def copysign(call: Call, x: Any, y: Any) -> Any:
+    size = jnp.where(x == 0, 0.0, jnp.abs(x))  # PyTorch's derivative at 0 is 0
+    return jnp.where(jnp.signbit(y), -size, size).astype(call.dtype)
+
+
 @rule("sinc")
 def sinc(call: Call, x: Any) -> Any:
     angle = np.float32(np.pi) * jnp.where(x == 0, 1.0, x)

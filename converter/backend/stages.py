@@ -34,7 +34,9 @@ WORTH_OPERATORS = 0.03
 WORTH_A_THIRD_TIME = 0.15
 
 
-def in_order(lowered: Graph, target: Target, again: bool = False, in_parts: bool = False) -> Graph:
+def in_order(
+    lowered: Graph, target: Target, again: bool = False, in_parts: bool = False, any_rows: bool = False
+) -> Graph:
     """Scheduled; with masks as int8, and cheap values computed twice, where each needs clearly less memory.
 
     Args:
@@ -42,10 +44,11 @@ def in_order(lowered: Graph, target: Target, again: bool = False, in_parts: bool
         target: the runtime that it is for.
         again: with most of the forward pass computed twice where that needs less, with the constants packed for it.
         in_parts: for a microcontroller, with large values some channels at a time where that needs less.
+        any_rows: whether the graph is exported for any number of rows.
     """
     lowered = map_bodies(lowered, lambda body: in_order(body, target))
     if target.is_micro:
-        ordered = in_micro_order(transposed_as_integers(lowered), target.records["board"], in_parts)
+        ordered = in_micro_order(transposed_as_integers(lowered), target.records["board"], in_parts, any_rows)
         return without_overwriting(ordered, stateless=True)
 
     known: dict[tuple[Node, ...], int] = {}

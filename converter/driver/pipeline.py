@@ -25,6 +25,7 @@ from converter.driver.features import (
     signatures,
     watch,
 )
+from converter.ir import Graph
 from converter.passes import absorb_layout
 from converter.passes.manager import Pass, in_order_of_need
 from converter.program.manifest import rows_to_infer
@@ -57,14 +58,13 @@ def lower(c: Compilation) -> Compilation:
 def schedule(c: Compilation) -> Compilation:
     """Put operators into the order that needs least memory.
 
-    What `infer` computes stays as it is: it is exported for any number of rows, which operators in parts are not for.
+    What `infer` computes is exported for any number of rows.
     """
-    return replace(
-        c,
-        program=c.program.mapped(
-            lambda name, graph: in_order(graph, c.target, c.request.recompute, not name.startswith("infer"))
-        ),
-    )
+
+    def ordered(name: str, graph: Graph) -> Graph:
+        return in_order(graph, c.target, c.request.recompute, in_parts=True, any_rows=name.startswith("infer"))
+
+    return replace(c, program=c.program.mapped(ordered))
 
 
 def say(c: Compilation) -> Compilation:

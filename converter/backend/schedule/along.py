@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from converter.backend import builtins as tfl
-from converter.ir import Node
+from converter.ir import Node, Value
 from converter.ir.op import Op
+from converter.ir.quantization import Quantization
 from converter.ir.types import Shape
 
 
@@ -28,13 +29,25 @@ class Along:
 def axes_along(node: Node) -> Iterator[Along]:
     """Yield the axes that a lowered operator treats place by place; none of one that is not known here.
 
-    Integers that stand for real numbers by a scale for each place of an axis are read whole.
+    Integers are not added up over an axis, for each part would be rounded.
     """
-    types = [v.type for v in (*node.inputs, *node.outputs)]
-    if len(node.outputs) != 1 or any(t.quantization is not None and t.quantization.per_channel for t in types):
+    if len(node.outputs) != 1:
         return
+    for along in _axes(node):
+        places = zip(node.inputs, along.operands, strict=True)
+        if (along.result is not None or not isinstance(node.op, tfl.Int8)) and all(_is_cut(v, p) for v, p in places):
+            yield along
+
+
+def _is_cut(value: Value, axis: int | None) -> bool:
+    """Return whether what integers stand for is known of some places of an axis, or the operand is read whole."""
+    quantization = value.type.quantization
+    return axis is None or quantization is None or not quantization.per_channel or quantization.axis == axis
+
+
+def _axes(node: Node) -> Iterator[Along]:
     shapes, shape = [v.shape for v in node.inputs], node.output.shape
-    op = node.op
+    op = node.op.op if isinstance(node.op, tfl.Int8) else node.op
     if op.elementwise or isinstance(op, (tfl.Quantize, tfl.Dequantize)):
         yield from (_repeated(shapes, shape, axis) for axis, size in enumerate(shape) if size > 1)
     elif isinstance(op, tfl.DepthwiseConv2D):
@@ -61,13 +74,26 @@ def axes_along(node: Node) -> Iterator[Along]:
         yield from _reshaped(shapes[0], shape)
 
 
-def for_places(op: Op, axis: int | None, size: int) -> Op:
-    """Return an operator as it is for so many places of its result's axis, or of what it adds up over."""
+def for_places(op: Op, along: Along, part: slice) -> Op:
+    """Return an operator as it is for some places of an axis of its result, or of what it adds up over."""
+    axis, size = along.result, part.stop - part.start
+    if isinstance(op, tfl.Int8):
+        inner = for_places(op.op, along, part)
+        assert isinstance(inner, tfl.Builtin)
+        of = tuple(scales_of(q, axis, part) for q, axis in zip(op.of, along.operands, strict=True))
+        return replace(op, op=inner, of=of)
     if axis is None:
         return replace(op, activation="NONE") if isinstance(op, (tfl.Conv2D, tfl.FullyConnected)) else op
     if isinstance(op, tfl.Reshape):
         return replace(op, shape=(*op.shape[:axis], size, *op.shape[axis + 1 :]))
     return op
+
+
+def scales_of(quantization: Quantization | None, axis: int | None, part: slice) -> Quantization | None:
+    """Return how the integers of some places of an axis stand for numbers."""
+    if quantization is None or not quantization.per_channel or quantization.axis != axis:
+        return quantization
+    return replace(quantization, scales=quantization.scales[part])
 
 
 def _repeated(shapes: list[Shape], shape: Shape, axis: int) -> Along:

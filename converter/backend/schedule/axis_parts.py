@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from converter.backend import builtins as tfl
-from converter.backend.schedule.along import Along, axes_along, for_places
+from converter.backend.schedule.along import Along, axes_along, for_places, scales_of
 from converter.backend.schedule.order import dependencies, on_demand
 from converter.ir import Builder, Graph, Node, Value, is_described
 from converter.ir.op import Op
@@ -167,8 +167,7 @@ class _Rewriting:
             ]
             if along.result is None and number > 0:
                 operands[2:] = [self._b.constant(np.zeros(v.shape, v.dtype)) for v in operands[2:]]
-            size = part.stop - part.start
-            goal = self._b.node(for_places(node.op, along.result, size), *operands)
+            goal = self._b.node(for_places(node.op, along, part), *operands)
             self._goals.append(goal)
             made = goal.output
             pieces = self._pieces.setdefault(node.output, [])
@@ -194,7 +193,12 @@ class _Rewriting:
         if array is not None:
             key = value, axis, number
             if key not in self._constants:
-                self._constants[key] = self._b.constant(array[(*axis * (slice(None),), part)], name=value.name)
+                cut, scales = array[(*axis * (slice(None),), part)], scales_of(value.type.quantization, axis, part)
+                self._constants[key] = (
+                    self._b.constant(cut, name=value.name)
+                    if scales is None
+                    else self._b.quantized(cut, scales, value.name)
+                )
             return self._constants[key]
         begin = tuple(part.start if i == axis else 0 for i in range(rank))
         size = tuple(part.stop - part.start if i == axis else n for i, n in enumerate(value.shape))

@@ -21,11 +21,11 @@ def arena_of(graph: Graph, records: Mapping[str, int], state: str = "stateless")
         records: see `micro_arena`.
         state: `stateless` or `split`.
     """
-    exported = _with_int8_inputs(with_own_results(AS_ARGUMENTS[state](graph)))
+    exported = with_own_results(AS_ARGUMENTS[state](graph))
     return _arena(exported, micro_numbering(exported, records), records)
 
 
-def _with_int8_inputs(exported: Graph) -> Graph:
+def with_int8_inputs(exported: Graph) -> Graph:
     """Return the graph as `export-c` has it: of inputs whose only reader makes int8 of them the session gives these.
 
     Before: x float32; q = Quantize(x); y = Conv2D(q).   After: q int8; y = Conv2D(q).
@@ -56,7 +56,8 @@ def micro_numbering(exported: Graph, records: Mapping[str, int]) -> list[Value]:
 
 
 def _arena(exported: Graph, numbered: Sequence[Value], records: Mapping[str, int]) -> MicroArena:
-    short = exported.copy()
+    short = with_int8_inputs(exported)
+    numbered = [value for value in numbered if value not in short.inputs]
     # Constants lie in flash: their bytes are none of an arena's.
     short.constants = {value: np.zeros(1, value.dtype) for value in short.constants}
     return micro_arena(

@@ -118,6 +118,33 @@ def test_a_step_gives_the_same_in_parts(made: type, axis: int, width: int) -> No
         same(graph, ordered, feed)
 
 
+@pytest.mark.parametrize("width", [3, 8])
+def test_int8_layers_give_the_same_integers_in_parts(width: int) -> None:
+    """Filters and biases have a scale for each channel: each part has those of its own."""
+    rng, b = np.random.default_rng(1), Builder()
+    x, wide, narrow = Quantization((1 / 32,), 3), Quantization((0.05,), -7), Quantization((0.04,), 5)
+    q = b(tfl.Quantize(x), b.input("x", TensorType((1, 6, 5, 4))))
+
+    def layer(op: tfl.Builtin, value: Value, of: Quantization, to: Quantization, shape: tuple[int, ...]) -> Value:
+        axis = 3 if isinstance(op, tfl.DepthwiseConv2D) else 0
+        scales = rng.uniform(0.002, 0.02, shape[axis])
+        of_w, of_b = Quantization(tuple(scales), 0, axis), Quantization(tuple(scales * of.scale))
+        w = b.quantized(rng.integers(-127, 128, shape).astype(np.int8), of_w)
+        bias = b.quantized(rng.integers(-900, 900, shape[axis]).astype(np.int32), of_b)
+        return b(tfl.Int8((of, of_w, of_b), op, to), value, w, bias)
+
+    y = layer(tfl.Conv2D(activation="RELU"), q, x, wide, (16, 1, 1, 4))
+    z = layer(tfl.DepthwiseConv2D(), y, wide, narrow, (1, 3, 3, 16))
+    b.graph.outputs = {"z": b(tfl.Dequantize((narrow,)), z)}
+    region = region_of(b.graph, y, 3)
+    assert region is not None
+    cut = region_in_parts(b.graph, region, width)
+    assert cut is not None
+    assert not any(v.shape == y.shape for node in cut.nodes for v in node.outputs if node.op.code == "CONV_2D")
+    feed = {"x": rng.standard_normal((1, 6, 5, 4), np.float32)}
+    np.testing.assert_array_equal(evaluate(cut, feed)[0]["z"], evaluate(b.graph, feed)[0]["z"])
+
+
 def test_less_is_there_at_once() -> None:
     graph, _ = step()
     del graph.outputs["positive"]  # nobody else reads what is in parts

@@ -5,11 +5,18 @@
 #include <cstdint>
 #include "tensorflow/lite/micro/micro_op_resolver.h"
 enum TfLiteStatus { kTfLiteOk, kTfLiteError };
+enum TfLiteType { kTfLiteFloat32 = 1, kTfLiteInt8 = 9 };
+struct TfLiteQuantizationParams {
+  float scale;
+  int32_t zero_point;
+};
 struct TfLiteTensor {
+  TfLiteType type;
   union {
     uint8_t* uint8;
     float* f;
   } data;
+  TfLiteQuantizationParams params;
 };
 namespace tflite {
 struct Model {};

@@ -9,6 +9,7 @@ import {
   type Store,
   Trainer,
 } from "../trainer.ts";
+import { clipped } from "./clipping.ts";
 import { RefusedRoundError } from "./errors.ts";
 import { Exchange } from "./exchange.ts";
 import type { Tensor } from "./npy.ts";
@@ -99,7 +100,8 @@ export class Participant {
     const begun = performance.now();
     const loss = await this.fit(samples, plan, signal);
     const state = await this.trainer.tensors();
-    const sent = this.exchange.sent(state, this.exchange.asksSlots(arrays.keys()));
+    const all = this.exchange.sent(state, this.exchange.asksSlots(arrays.keys()));
+    const sent = plan.clippingNorm === null ? all : clipped(all, arrays, plan.clippingNorm);
     const own = [...this.exchange.slots.values()].map(({ tensor }): [string, Bytes] => [
       tensor,
       state.get(tensor) ?? new Uint8Array(),

@@ -27,14 +27,16 @@ export interface RoundPlan {
   readonly seed: number;
   /** Of the term that holds the weights near those of the server; null: that of the program. */
   readonly proximalMu: number | null;
+  /** The largest L2 norm of the change that is sent; null: any. */
+  readonly clippingNorm: number | null;
   /** Of the run, from 1; epochs are numbered through, so that the order differs by round. */
   readonly round: number;
 }
 
 const MOST_ROUNDS = 2 ** 20;
 const MOST_SEED = 2 ** 31 - 1;
-/** Entries of a config that are read elsewhere: by the client, and by Flower's mods. */
-const OTHERS = ["program", "clipping_norm"];
+/** The entry of a config that the client reads. */
+const PROGRAM = "program";
 
 /** Bounds with nothing left out but the norm. Throws RangeError for one that nothing is within. */
 export function checkedBounds(given: Bounds): Required<Omit<Bounds, "norm">> & { readonly norm: number | undefined } {
@@ -58,9 +60,10 @@ export function planOf(config: ReadonlyMap<string, Entry>, given: Bounds): Round
     learningRate: entries.number("learning-rate", bounds.learningRate),
     seed: entries.whole("seed", 0, MOST_SEED) ?? 0,
     proximalMu: entries.number("proximal-mu", bounds.proximalMu),
+    clippingNorm: entries.number("clipping_norm", Number.MAX_VALUE),
     round: entries.whole("server-round", 1, MOST_ROUNDS) ?? 1,
   };
-  const other = [...config.keys()].find((name) => !entries.known.includes(name) && !OTHERS.includes(name));
+  const other = [...config.keys()].find((name) => !entries.known.includes(name) && name !== PROGRAM);
   if (other === undefined) return plan;
   throw new RefusedRoundError(`the config has '${other}', which is not known: ${entries.known.join(", ")}.`);
 }

@@ -42,7 +42,7 @@ test("what the server sent is what the host built", async () => {
   assert.deepEqual(asked?.records.arrays.get("arrays"), built);
   const config = asked?.records.configs.get("config") ?? new Map();
   assert.equal(config.get("program"), expected.identity);
-  const plan = { epochs: 2, steps: null, learningRate: 0.1, seed: 0, proximalMu: null, round: 1 };
+  const plan = { epochs: 2, steps: null, learningRate: 0.1, seed: 0, proximalMu: null, clippingNorm: null, round: 1 };
   assert.deepEqual(planOf(config, {}), plan);
   assert.equal((await fleet.pull())?.head.message_type, "evaluate");
   assert.equal(await fleet.pull(), null);

@@ -68,6 +68,25 @@ test("a round gives the arrays and figures of Python's client", async () => {
   await own.close();
 });
 
+test("a server that asks for clipping gets a change of this norm and the same direction", async () => {
+  const own = await participant();
+  const changes = async (more: [string, number][]) => {
+    const { arrays } = await own.train(built, new Map([...config, ...more]), rows(), new Map());
+    return [...arrays].flatMap(([name, { numbers }]) =>
+      Array.from(numbers, (after, i) => after - (built.get(name)?.numbers[i] ?? Number.NaN)),
+    );
+  };
+  const whole = await changes([]);
+  const norm = Math.hypot(...whole);
+  assert.ok(norm > 0.1);
+  (await changes([["clipping_norm", 0.01]])).forEach((change, i) => {
+    assert.ok(Math.abs(change - ((whole[i] ?? Number.NaN) * 0.01) / norm) < 1e-6);
+  });
+  assert.deepEqual(await changes([["clipping_norm", 1e6]]), whole);
+  await assert.rejects(changes([["clipping_norm", -1]]), /clipping_norm is -1, and the owner of this client allows 0/);
+  await own.close();
+});
+
 test("rounds are numbered through, and end after as many steps as the server asks for", async () => {
   const own = await participant();
   const trained = async (more: [string, bigint][]) =>

@@ -60,7 +60,8 @@ class Participant private constructor(
         val begun = System.nanoTime()
         val loss = fit(samples, plan)
         val state = trainer.tensors()
-        val sent = exchange.sent(state, exchange.asksSlots(arrays.keys))
+        val all = exchange.sent(state, exchange.asksSlots(arrays.keys))
+        val sent = plan.clippingNorm?.let { clipped(all, arrays, it) } ?: all
         Trained(
             arrays.keys.associateWith { sent.getValue(it) },
             mapOf("num-examples" to counted(samples), "loss" to loss, "seconds" to secondsSince(begun)),

@@ -30,6 +30,7 @@ data class Bounds(
  * @property learningRate null: that of the program.
  * @property seed of the order of rows.
  * @property proximalMu of the term that holds the weights near those of the server; null: that of the program.
+ * @property clippingNorm the largest L2 norm of the change that is sent; null: any.
  * @property round of the run, from 1; epochs are numbered through, so that the order differs by round.
  */
 internal data class RoundPlan(
@@ -38,13 +39,14 @@ internal data class RoundPlan(
     val learningRate: Float?,
     val seed: Long,
     val proximalMu: Float?,
+    val clippingNorm: Double?,
     val round: Int,
 ) {
     companion object {
         private const val ROUNDS = 1 shl 20
 
-        /** Entries of a config that are read elsewhere: by the client, and by Flower's mods. */
-        private val OTHERS = setOf("program", "clipping_norm")
+        /** The entry of a config that the client reads. */
+        private const val PROGRAM = "program"
 
         /** The plan in a config. Throws [RefusedRoundException] for a value that is none or beyond its bound, and an unknown entry. */
         fun of(config: Map<String, Any>, bounds: Bounds): RoundPlan {
@@ -55,9 +57,10 @@ internal data class RoundPlan(
                 read.number("learning-rate", bounds.learningRate)?.toFloat(),
                 read.whole("seed", 0, Int.MAX_VALUE) ?: 0,
                 read.number("proximal-mu", bounds.proximalMu)?.toFloat(),
+                read.number("clipping_norm", Double.MAX_VALUE),
                 read.whole("server-round", 1, ROUNDS)?.toInt() ?: 1,
             )
-            (config.keys - read.known - OTHERS).firstOrNull()?.let {
+            (config.keys - read.known - PROGRAM).firstOrNull()?.let {
                 throw RefusedRoundException("the config has '$it', which is not known: ${read.known.joinToString()}.")
             }
             return plan

@@ -56,6 +56,23 @@ class ParticipantTest {
     }
 
     @Test
+    fun `a server that asks for clipping gets a change of this norm and the same direction`(): Unit = runBlocking {
+        participant().use { participant ->
+            val whole = participant.train(Recorded.built, config(), rows(), emptyMap()).arrays
+            val cut = participant.train(Recorded.built, config() + ("clipping_norm" to 0.01), rows(), emptyMap()).arrays
+            fun changes(arrays: Map<String, Tensor>) = arrays.flatMap { (name, array) ->
+                array.numbers.zip(Recorded.built.getValue(name).numbers) { after, before -> (after - before).toDouble() }
+            }
+            val norm = kotlin.math.sqrt(changes(whole).sumOf { it * it })
+            assertTrue(norm > 0.1)
+            changes(whole).zip(changes(cut)).forEach { (change, small) -> assertEquals(change * 0.01 / norm, small, 1e-6) }
+            val far = participant.train(Recorded.built, config() + ("clipping_norm" to 1e6), rows(), emptyMap()).arrays
+            for ((name, array) in whole) assertEquals(array.numbers.toList(), far.getValue(name).numbers.toList())
+            assertFailsWith<RefusedRoundException> { participant.train(Recorded.built, config() + ("clipping_norm" to -1.0), rows(), emptyMap()) }
+        }
+    }
+
+    @Test
     fun `steps end a round, and the rounds after it have other orders`(): Unit = runBlocking {
         participant().use { participant ->
             suspend fun round(vararg more: Pair<String, Any>) = participant.train(Recorded.built, config() + more, rows(), emptyMap()).arrays.getValue("head/w").numbers.toList()

@@ -30,7 +30,7 @@ class RecordedTest {
         }
         val config = asked.records.configs.getValue("config")
         assertEquals(Recorded.expected.getValue("identity").jsonPrimitive.content, config["program"])
-        assertEquals(RoundPlan(2, null, 0.1f, 0, null, 1), RoundPlan.of(config, Bounds()))
+        assertEquals(RoundPlan(2, null, 0.1f, 0, null, null, 1), RoundPlan.of(config, Bounds()))
         assertEquals("evaluate", fleet.pull()?.head?.messageType)
         assertEquals(null, fleet.pull())
     }

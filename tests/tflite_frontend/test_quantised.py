@@ -225,7 +225,7 @@ def test_an_app_feeds_the_integers_that_it_feeds_the_file(path: Path) -> None:
 def test_engines_of_float32_take_the_numbers_that_the_integers_stand_for(path: Path) -> None:
     model = tflite_frontend.Model(path, classes=5)
     program = pocketune.build(model, update="head", optimizer="sgd", batch=ROWS, target="web", check=False)
-    assert any(note.status == "in float32" and "not its bits" in note.why for note in program.notes)
+    assert any(note.status == "in float32" and "not equal to the bit" in note.why for note in program.notes)
 
 
 @pytest.mark.parametrize("path", ["int8"], indirect=True)

@@ -93,7 +93,7 @@ def test_what_the_converter_says_is_handed_on(tmp_path: Path, monkeypatch: pytes
     answer = SimpleNamespace(returncode=1, stderr=said)
     monkeypatch.setattr(savedmodel.subprocess, "run", lambda *_, **__: answer)
     with pytest.raises(
-        UsageError, match=r"(?s)does not make a TFLite file of it:\n  Flex ops: FlexAsString.*taken out"
+        UsageError, match=r"(?s)does not make a TFLite file of it:\n  Flex ops: FlexAsString.*out of the model"
     ):
         pocketune.build(tmp_path, classes=2)
     monkeypatch.setattr("converter.support.extras.find_spec", lambda name: None)

@@ -4,7 +4,7 @@ scripts/test --slow --costs costs                               # hours; or what
 .venv/bin/python -m pytest -m "slow or not slow" --costs costs tests/runtime
 .venv/bin/python -m tests.slow_cases costs
 
-Cases of tests that the run did not take are kept as they are in the list.
+Cases that the run did not take stay in the list: a quick run can add to it, a whole one decides anew.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scripts.arguments import parser
-from tests.tiers import LIST, name_of, read_costs, slow_cases
+from tests.tiers import LIST, read_costs, slow_cases
 
 
 def main() -> None:
@@ -21,8 +21,8 @@ def main() -> None:
     arguments.add_argument("costs", type=Path, help="the folder of pytest's --costs")
     costs = read_costs(arguments.parse_args().costs)
     slow = slow_cases(costs)
-    measured = {name_of(cost.case) for cost in costs}
-    kept = [case for case in LIST.read_text(encoding="utf-8").splitlines() if name_of(case) not in measured]
+    measured = {cost.case for cost in costs}
+    kept = [case for case in LIST.read_text(encoding="utf-8").splitlines() if case not in measured]
     LIST.write_text("".join(f"{case}\n" for case in sorted([*kept, *slow])), encoding="utf-8")
     quick, all_of_it = len(costs) - len(slow), sum(cost.seconds for cost in costs)
     seconds = sum(cost.seconds for cost in costs if cost.case not in set(slow))

@@ -1,12 +1,13 @@
 """The quick run takes little of each test, all of what is marked, and the list names what is there."""
 
 import ast
+import json
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.tiers import LIST, Cost, name_of, slow_cases
+from tests.tiers import LIST, Cost, name_of, read_costs, slow_cases
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,6 +21,14 @@ def test_the_cheapest_case_is_quick_and_others_as_far_as_they_go() -> None:
 @pytest.mark.parametrize(("quick", "slow"), [(False, ["t.py::b"]), (True, [])])
 def test_what_is_expensive_is_slow_unless_it_is_marked(quick: bool, slow: list[str]) -> None:
     assert slow_cases([Cost("t.py::b", 3.1, quick), Cost("t.py::c", 2.9, quick=False)]) == slow
+
+
+def test_a_case_that_two_gates_took_counts_once(tmp_path: Path) -> None:
+    for number, seconds in enumerate((40.0, 0.0)):
+        cost = {"case": "t.py::a[x]", "seconds": seconds, "quick": True}
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(cost) + "\n")
+    assert read_costs(tmp_path) == [Cost("t.py::a[x]", 40.0, quick=True)]
+    assert slow_cases(read_costs(tmp_path)) == []
 
 
 def test_no_listed_case_is_in_a_run_without_the_slow_ones(request: pytest.FixtureRequest) -> None:

@@ -82,6 +82,7 @@ def classes(needed: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
+@pytest.mark.quick
 def test_the_aar_is_what_the_format_asks_for(aar: zipfile.ZipFile) -> None:
     assert {"AndroidManifest.xml", "classes.jar", "R.txt"} <= set(aar.namelist())
     manifest = ElementTree.fromstring(aar.read("AndroidManifest.xml"))
@@ -117,6 +118,7 @@ def test_the_client_of_federated_training_brings_notices_and_rules(repository: P
     assert "<artifactId>trainer</artifactId>" in pom
 
 
+@pytest.mark.quick
 def test_aapt_takes_the_manifests(aar: zipfile.ZipFile, needed: list[Path], tmp_path: Path) -> None:
     sample = (SAMPLE / "AndroidManifest.xml").read_text()
     merged = sample.replace("<manifest ", '<manifest package="org.pocketune.sample" ')
@@ -180,6 +182,7 @@ def test_gradle_resolves_the_libraries(repository: Path, tmp_path: Path) -> None
     assert f"kotlinx-coroutines-core-jvm-{versions['coroutines']}.jar" in found
 
 
+@pytest.mark.quick
 def test_the_sample_trains_and_exports(classes: Path, needed: list[Path], tmp_path: Path) -> None:
     make = "import sys, pathlib, test_programs; test_programs.write_docs(pathlib.Path(sys.argv[1]))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ANDROID)])}

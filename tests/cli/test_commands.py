@@ -54,7 +54,7 @@ def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
         assert word in shown.out
 
 
-@pytest.mark.parametrize("path", [str(Path(sys.executable).parent), "/usr/bin:/bin", ""])
+@pytest.mark.parametrize("path", [str(Path(sys.executable).parent), "/usr/bin:/bin", ""], ids=["own", "system", "none"])
 def test_a_command_is_printed_as_it_can_be_run(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", path)
     for folder in (tmp_path, Path(sys.executable).parents[2]):

@@ -53,6 +53,7 @@ def check(seed: int) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=scale, err_msg=f"seed {seed}")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("count", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_as_in_jax(count: int) -> None:
     for seed in range(count):

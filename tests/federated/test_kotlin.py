@@ -35,6 +35,7 @@ def kotlin(link: Link, program: Path, rows: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=program.parent, **pipes)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "kind", ["sparse", pytest.param("head", marks=pytest.mark.slow), pytest.param("lora", marks=pytest.mark.slow)]
 )

@@ -26,6 +26,7 @@ from tests.tree import ROOT
 pytestmark = needs_flower
 
 
+@pytest.mark.quick
 def test_phones_of_a_leaf(tmp_path: Path) -> None:
     """Means are NumPy's; hostile phones are refused, each by a sentence."""
     built("head").write(tmp_path / "program.tflite")

@@ -38,6 +38,7 @@ def test_a_page_and_a_computer_train_one_model(tmp_path: Path) -> None:
     matches(program, server, people=2, rounds=2)
 
 
+@pytest.mark.quick
 def test_the_door_passes_what_clients_call_and_nothing_else(tmp_path: Path) -> None:
     """Whatever way a path of another API is written."""
     built("head").write(tmp_path / "program.tflite")

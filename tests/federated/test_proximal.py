@@ -48,6 +48,7 @@ def leaves(params: Any) -> dict[str, np.ndarray]:
     return {f"layers/{k}/{name}": np.asarray(w) for k, one in enumerate(params["layers"]) for name, w in one.items()}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [

@@ -25,6 +25,7 @@ def project(link: Link, at: Path, nodes: int, rounds: int, *options: str) -> Pat
     return at / "server"
 
 
+@pytest.mark.quick
 def test_a_superlink_averages_what_clients_trained(tmp_path: Path) -> None:
     """Two of four clients refuse: one has another program, one an owner who allows less. The round goes on."""
     program, other = built("head"), built("sparse")

@@ -6,12 +6,14 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.federated.flower import BIN, needs_flower, settings
 from tests.federated.people import built, rows_of, write_rows
 from tests.tree import ROOT
 
 
+@pytest.mark.quick
 @needs_flower
 def test_a_hostile_server_at_worst_ends_the_round(tmp_path: Path) -> None:
     built("head").write(tmp_path / "program.tflite")

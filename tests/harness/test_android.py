@@ -52,6 +52,7 @@ def mobilenetv2(folder: Path) -> Path:
     return folder / "mobilenetv2.tflite"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("make", [digits, pytest.param(mobilenetv2, marks=pytest.mark.slow)])
 def test_a_phone_with_the_real_app(make: Callable[[Path], Path], adb: Adb, fake: FakeDevice, tmp_path: Path) -> None:
     """Numbers by the app's code; and the phone, the JVM alone and this machine's runtime agree in every loss."""

@@ -41,6 +41,7 @@ ALL = [(f"{g}({f})", pole, cut) for f, cut in CUTS.items() for g, pole in POLES.
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="compared with Keras on JAX")
 
 
+@pytest.mark.quick
 def test_roots_are_as_in_keras() -> None:
     assert together([pair for pair in ALL if pair[0].startswith("sqrt(")], 20) == []
 

@@ -10,6 +10,7 @@ from tests.torch_frontend.random_training import judge
 QUICK = (10, 12, 14)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in range(60)])
 def test_a_set_up_trains_as_in_pytorch(seed: int) -> None:
     verdict, why = judge(seed)

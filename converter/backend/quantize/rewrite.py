@@ -77,9 +77,6 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
             return of_range(float(array.min()), float(array.max()))
         return fixed.get(group(value)) or of_range(*joined[group(value)])
 
-    def multiplies(node: Node) -> bool:
-        return bool(node.op.factors)
-
     def step(node: Node) -> float:
         """Return the largest quantisation step among the node's sums or products."""
         if node.op.int8_weights:
@@ -89,13 +86,13 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
             # In steps of the result, too, a bias must fit into int32, where kernels hold it before they cut it off.
             return max(of_x.scale * largest, LARGEST_FACTOR * float(np.abs(bias).max()) / LARGEST_BIAS)
         scales = [quantization(v).scale for v in node.inputs]
-        return prod(scales) if multiplies(node) else max(scales)
+        return prod(scales) if node.op.factors else max(scales)
 
     # What was 0 on all samples, or nearly, gets no finer steps than what it is made of. A wider range may be that of
     # what earlier nodes read, so all are looked at until none is wider. Where a product's operand has the steps of the
     # result, no width helps.
     scaled = [n for n in graph.nodes if n in chosen and (n.op.int8_weights or n.op.rescales)]
-    scaled = [n for n in scaled if not multiplies(n) or all(group(v) is not group(n.output) for v in n.inputs)]
+    scaled = [n for n in scaled if not n.op.factors or all(group(v) is not group(n.output) for v in n.inputs)]
     for _ in scaled:
         before = dict(joined)
         for node in scaled:

@@ -24,6 +24,12 @@ app = typer.Typer(
     no_args_is_help=True, help="Train one model on many devices, with Flower: a client, a server, a leaf between."
 )
 
+SuperLinkAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the SuperLink.")]
+RootCertificates = Annotated[
+    Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
+]
+MaxNorm = Annotated[float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")]
+
 
 @app.command()
 def client(
@@ -31,23 +37,19 @@ def client(
     data: Annotated[
         Path, typer.Option(metavar="ROWS.npz", help="The rows of this client: x, y and, where it has one, weight.")
     ],
-    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the SuperLink.")],
+    superlink: SuperLinkAddress,
     held_out: Annotated[
         Path | None, typer.Option(metavar="ROWS.npz", help="Rows to evaluate on. None: those of --data.")
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS, as on this machine itself.")] = False,
-    root_certificates: Annotated[
-        Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
-    ] = None,
+    root_certificates: RootCertificates = None,
     key: Annotated[
         Path | None, typer.Option(metavar="KEY.pem", help="A P-384 key that the server knows. None: a new one.")
     ] = None,
     max_epochs: Annotated[int, typer.Option(min=1, help="More in a round are refused.")] = Bounds.epochs,
     max_steps: Annotated[int, typer.Option(min=1, help="More in a round are refused.")] = Bounds.steps,
     max_rate: Annotated[float, typer.Option(min=0, help="A larger learning rate is refused.")] = Bounds.learning_rate,
-    max_norm: Annotated[
-        float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")
-    ] = None,
+    max_norm: MaxNorm = None,
     clip: Annotated[
         float | None, typer.Option(min=0, help="The largest norm of a round's change that leaves. None: any.")
     ] = None,
@@ -138,7 +140,7 @@ def server(
 @app.command()
 def leaf(
     program: ProgramPath,
-    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the SuperLink.")],
+    superlink: SuperLinkAddress,
     state: Annotated[Path, typer.Option(metavar="FOLDER", help="What the leaf knows, with its key; made if new.")],
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where phones find the leaf.")] = "127.0.0.1:9000",
     certificate: Annotated[
@@ -146,9 +148,7 @@ def leaf(
     ] = None,
     certificate_key: Annotated[Path | None, typer.Option(metavar="FILE.pem", help="Of the certificate.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="To the SuperLink without TLS.")] = False,
-    root_certificates: Annotated[
-        Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
-    ] = None,
+    root_certificates: RootCertificates = None,
     phones: Annotated[
         int | None, typer.Option(min=1, help="Answers that a round waits for. None: of all that are online.")
     ] = None,
@@ -161,16 +161,14 @@ def leaf(
     stale: Annotated[int, typer.Option(min=0, help="Of --buffer: answers from more rounds before are refused.")] = 10,
     max_rows: Annotated[int, typer.Option(min=1, help="A phone that says it has more is refused.")] = 1_000_000,
     max_phones: Annotated[int, typer.Option(min=1, help="More do not register.")] = 100_000,
-    max_norm: Annotated[
-        float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")
-    ] = None,
+    max_norm: MaxNorm = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a SuperLink that is gone.")] = 300.0,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Hand the rounds of a SuperLink on to many phones, and answer with their weighted mean.
 
-    Phones speak to it as to a SuperLink. A leaf that was killed goes on in the same round when it is started again.
+    Phones speak to it as to a SuperLink. A leaf that was stopped goes on in the same round when it is started again.
     """
     require("federated", "a leaf")
     from converter.federated.leaf import Leaf, Place, Terms

@@ -74,6 +74,7 @@ def merged(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]
     return whole
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["LoRA", "LoRA-FA", "DoRA"])
 def test_what_was_learned_is_an_adapter_of_peft(kind: str, base: Any, dora: Any, tmp_path: Path) -> None:
     program, arrays = {"LoRA": base, "DoRA": dora}.get(kind) or build(tmp_path, train_a=False)

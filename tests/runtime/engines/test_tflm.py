@@ -138,6 +138,7 @@ QUICK = {
 SAMPLE = [pytest.param(c, id=str(c), marks=() if str(c) in QUICK else pytest.mark.slow) for c in cases()]
 
 
+@pytest.mark.quick
 @with_wheel
 @pytest.mark.parametrize("case", SAMPLE)
 def test_steps_are_those_of_litert(case: Case, tmp_path: Path) -> None:

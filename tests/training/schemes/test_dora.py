@@ -52,6 +52,7 @@ def model(form: str) -> jax_frontend.Model:
     return jax_frontend.Model(apply, weights(form), [jax.ShapeDtypeStruct((1, 64), "float32")])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("form", FORMS)
 def test_twenty_steps_equal_the_formula_of_the_weights_as_they_are_met(form: str) -> None:
     rng, rate = np.random.default_rng(1), 0.01

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from converter.frontends.tflite import Model as TFLiteModel
     from converter.frontends.torch import Model as TorchModel
     from converter.ir import LazyArray
-    from converter.runtime import Evaluated, Finished, Journal, Started, Step, TrainingSession
+    from converter.runtime import Drifted, Evaluated, Finished, Journal, ReplayMemory, Started, Step, TrainingSession
     from converter.support.errors import PocketuneError, UsageError
     from converter.tools.search import Effort
     from converter.training import losses
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate",
     "Channels",
+    "Drifted",
     "Effort",
     "Evaluated",
     "Finished",
@@ -56,6 +57,7 @@ __all__ = [
     "Model",
     "PocketuneError",
     "Program",
+    "ReplayMemory",
     "Started",
     "Step",
     "TFLiteModel",
@@ -85,6 +87,7 @@ __all__ = [
 
 #: What each name stands for that `converter` does not offer itself.
 _HOMES = {
+    "Drifted": "converter.runtime.Drifted",
     "Effort": "converter.tools.search.Effort",
     "Evaluated": "converter.runtime.Evaluated",
     "Finished": "converter.runtime.Finished",
@@ -93,6 +96,7 @@ _HOMES = {
     "LazyArray": "converter.ir.LazyArray",
     "Model": "jax_frontend.Model",
     "PocketuneError": "converter.support.errors.PocketuneError",
+    "ReplayMemory": "converter.runtime.ReplayMemory",
     "Started": "converter.runtime.Started",
     "Step": "converter.runtime.Step",
     "TFLiteModel": "converter.frontends.tflite.Model",

@@ -18,6 +18,8 @@ _MARK = b"pocketune-sha256:"
 _DIGITS = 64
 #: A state file begins so, which is taken for a program at times.
 STATE = b"PTSTATE\n"
+#: A replay memory begins so.
+MEMORY = b"PTMEMRY\n"
 #: The entry before the checksum is computed.
 BLANK = _MARK + b"0" * _DIGITS
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from converter.runtime.data.texts import packed_texts, rows_of_texts
 from converter.runtime.interpreters.entry import Report
+from converter.runtime.replay.memory import ReplayMemory
 from converter.runtime.session.generation import generate
 from converter.runtime.session.gradient_range import UnderflowWarning
 from converter.runtime.session.journal import Journal
-from converter.runtime.session.loop import Evaluated, Event, Finished, Started, Step
+from converter.runtime.session.loop import Drifted, Evaluated, Event, Finished, Started, Step
 from converter.runtime.session.rates import RateWarning
 from converter.runtime.session.session import TrainingSession
 from converter.runtime.state.interchange import StateSpec
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from converter.runtime.export import export_adapter, export_litert_lm_adapter, import_adapter
 
 __all__ = [
+    "Drifted",
     "Evaluated",
     "Event",
     "Finished",
     "Journal",
     "RateWarning",
+    "ReplayMemory",
     "Report",
     "Restored",
     "Started",

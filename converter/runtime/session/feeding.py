@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from converter.program.manifest import Manifest
@@ -10,29 +11,23 @@ from converter.runtime.data.examples import Examples, check_examples, check_whol
 from converter.runtime.data.lengths import check_rows, of_tokens
 from converter.runtime.data.metrics import Metrics, measures
 from converter.runtime.data.targets import check_targets, weigh_by_class
-from converter.runtime.session.loop import Batches, Shuffled, is_stream
+from converter.runtime.session.loop import Batches, Order, Shuffled, is_stream
+from converter.runtime.session.remembering import Replay, check_some_train, replayed
 from converter.support.errors import UsageError
 
 
-class Order(NamedTuple):
-    """In which order rows come.
+class Feed(NamedTuple):
+    """What a training goes through.
 
     Attributes:
-        seed: of the order of rows in memory; None: they keep their own.
-        first: what is added to the number of an epoch, which the order goes by, too.
-        epochs: how often a stream is gone through.
+        batches: of its epochs.
+        signature: that takes them.
+        enter: called at its end, for the rows that enter a memory.
     """
-
-    seed: int | None
-    first: int
-    epochs: int
-
-
-class Feed(NamedTuple):
-    """The batches of a training, and the signature that takes them."""
 
     batches: Batches | Shuffled
     signature: str
+    enter: Callable[[], None]
 
 
 def feed_of(
@@ -42,6 +37,7 @@ def feed_of(
     features: Callable[[Any], Any],
     class_weight: Mapping[int, float] | None,
     order: Order,
+    replay: Replay | None = None,
 ) -> Feed:
     """Return what a training goes through.
 
@@ -52,26 +48,45 @@ def feed_of(
         features: gives what the frozen first layers make of x; called where the program has the signature.
         class_weight: how much the rows of a label count.
         order: of the rows and epochs.
+        replay: what is mixed in.
 
     Raises:
-        UsageError: the rows are not those of the program.
+        UsageError: the rows are not those of the program, or not those of the memory.
     """
     x, y, weight = rows
-    signature, size = manifest.step, manifest.batch
+    size = manifest.batch
 
-    def checked(x: Any, y: Any, weight: Any = None) -> Examples:
-        examples = check(signature, x, y, weight)
+    def weighed(examples: Examples) -> Examples:
         return examples if class_weight is None else weigh_by_class(examples, class_weight, manifest)
 
     if y is None and weight is None and is_stream(x):
-        return Feed(Batches(x, checked, size, order.epochs), signature)
-    examples = checked(x, y, weight)
-    if "features" in manifest.signatures:
-        signature = manifest.step_on_features
-        examples = checked(features(x), y, weight)
-    batches = Shuffled(examples, size, order.seed, order.first)
+        if replay is not None:
+            raise UsageError("memory: rows of a stream do not enter one: pass the arrays", page="replay-memories")
+        step = manifest.step
+        return Feed(Batches(x, lambda *rows: weighed(check(step, *rows)), size, order.epochs), step, _nothing)
+
+    def on_features(x: Any, y: Any, weight: Any) -> tuple[str, Examples]:
+        """Return the step that takes rows, which were checked, and the rows as it takes them."""
+        if "features" not in manifest.signatures:
+            return manifest.step, check(manifest.step, x, y, weight)
+        return manifest.step_on_features, check(manifest.step_on_features, features(x), y, weight)
+
+    inputs = check(manifest.step, x, y, weight)
+    signature, examples = on_features(x, y, weight)
+    visit, old = None if replay is None else replay.memory.visit(inputs), None
+    if replay is not None and visit is not None:
+        check_some_train(visit)
+        old = replayed(replay.memory, on_features)
+    fed = examples if visit is None else examples.take(visit.trains)
+    share = 0.0 if replay is None else replay.share
+    batches = Shuffled(weighed(fed), size, order, None if old is None else weighed(old), share)
     check_whole(signature, manifest.signatures[signature], batches.rows)
-    return Feed(batches, signature)
+    kept = examples if replay is not None and replay.memory.keeps == "features" else inputs
+    return Feed(batches, signature, _nothing if visit is None else partial(visit.enter, kept))
+
+
+def _nothing() -> None:
+    """No rows enter a memory."""
 
 
 def check_resumable(feed: Feed, initial_epoch: int, learning_rate: Any) -> None:

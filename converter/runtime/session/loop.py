@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from converter.runtime.data.examples import Examples
-from converter.runtime.data.order import order_of
+from converter.runtime.data.order import mixed_order
 from converter.runtime.session.progress import progress_bar
 from converter.support.errors import UsageError
 
@@ -62,6 +62,21 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Drifted:
+    """The loss on the rows that a memory keeps aside rose over a training: something was forgotten, or changed.
+
+    Attributes:
+        before: the mean loss on them before the training.
+        after: after it.
+        rolled_back: whether the state is that from before the training.
+    """
+
+    before: float
+    after: float
+    rolled_back: bool
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end.
 
@@ -74,7 +89,7 @@ class Finished:
     stopped_early: bool
 
 
-Event = Started | Step | Evaluated | Finished
+Event = Started | Step | Evaluated | Drifted | Finished
 #: Told of each event; False ends the training after it.
 Listener = Callable[[Event], Any]
 
@@ -179,38 +194,60 @@ class Batches:
             yield waiting
 
 
-class Shuffled:
-    """Rows in memory, in a new order each epoch, or always in their own.
+class Order(NamedTuple):
+    """In which order rows come.
 
     Attributes:
-        rows: how many there are.
+        seed: of the order of rows in memory.
+        first: what is added to the number of an epoch, which the order goes by, too.
+        epochs: how often a stream is gone through.
+        shuffle: whether rows in memory come in a new order each epoch, or always in their own.
+    """
+
+    seed: int
+    first: int
+    epochs: int
+    shuffle: bool
+
+
+class Shuffled:
+    """Rows in memory, in a new order each epoch, or always in their own; others may be mixed in, drawn anew each epoch.
+
+    Attributes:
+        rows: how many an epoch has.
         per_epoch: steps of an epoch.
         begun: epochs that were begun.
     """
 
-    def __init__(self, examples: Examples, size: int, seed: int | None, first: int = 0) -> None:
+    def __init__(self, examples: Examples, size: int, order: Order, replayed: Examples | None, share: float) -> None:
         """Takes checked rows; those of weight 0 are left out. Raises UsageError when none is left.
 
         Args:
             examples: the rows.
             size: rows of a step.
-            seed: of the orders; None keeps that of the rows.
-            first: what is added to the number of an epoch.
+            order: in which they come.
+            replayed: rows to mix in.
+            share: of these in an epoch.
         """
-        self._examples, self._size, self._seed, self._first = examples, size, seed, first
+        self._size, self._order = size, order
         self._rows = np.flatnonzero(examples.arrays["weight"])
         if not len(self._rows):
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from", page="sessions")
-        self.rows = len(self._rows)
+        self._examples, self._replayed = examples, np.zeros(0, np.int64)
+        if replayed is not None:
+            self._examples = Examples.joined([examples, replayed])
+            self._replayed = examples.rows + np.flatnonzero(replayed.arrays["weight"])
+        self._drawn = int(len(self._rows) * share / (1 - share) + 0.5) if len(self._replayed) else 0
+        self.rows = len(self._rows) + self._drawn
         self.per_epoch: int | None = -(-self.rows // size)
         self.begun = 0
 
     def __call__(self, epoch: int) -> Iterator[Examples]:
         """Return the batches of an epoch."""
         self.begun = epoch + 1
-        rows = self._rows
-        if self._seed is not None:
-            rows = rows[order_of(self._seed, self._first + epoch, self.rows)]
+        seed, number, shuffle = self._order.seed, self._order.first + epoch, self._order.shuffle
+        places = mixed_order(seed, number, len(self._rows), len(self._replayed), self._drawn, shuffle)
+        rows = np.concatenate([self._rows, self._replayed])[places]
         return (self._examples.take(rows[i : i + self._size]) for i in range(0, len(rows), self._size))
 
 
@@ -227,6 +264,7 @@ class Loop:
         validate: figures on held-out rows; None without any.
         best: called after the best epoch so far, and `back` at the end when others came after it, where `patience` is
             given.
+        settle: called at the end, for what is to be told of all of it.
         patience: epochs without a lower loss before it ends.
         listener: told of everything.
         progress: whether who looks at a terminal sees it.
@@ -240,6 +278,7 @@ class Loop:
     validate: Callable[[], dict[str, float]] | None
     best: Callable[[], None]
     back: Callable[[], None]
+    settle: Callable[[], Event | None]
     patience: int | None
     listener: Listener | None
     progress: bool
@@ -284,7 +323,10 @@ class Loop:
         completed = len(history.get("loss", []))
         if self.patience is not None and 0 <= lowest_at < self.first + completed - 1:
             self.back()
+        told = self.settle()
         if self.listener is not None:
+            if told is not None:
+                self.listener(told)
             self.listener(Finished(completed, stopped_early=completed < self.epochs - self.first))
         return history
 

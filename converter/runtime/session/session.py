@@ -17,10 +17,10 @@ from converter.runtime.data.keywords import check_keywords
 from converter.runtime.data.metrics import Metrics, measured, measures
 from converter.runtime.interpreters.choice import open_engine
 from converter.runtime.interpreters.entry import Report
+from converter.runtime.replay.memory import ReplayMemory
 from converter.runtime.session.channels import choose, information
 from converter.runtime.session.evaluation import every_output, figures, inferred, outputs
 from converter.runtime.session.feeding import (
-    Order,
     check_one_step,
     check_resumable,
     check_validation,
@@ -28,8 +28,18 @@ from converter.runtime.session.feeding import (
     feed_of,
 )
 from converter.runtime.session.known_classes import KnownClasses
-from converter.runtime.session.loop import Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
+from converter.runtime.session.loop import (
+    Listener,
+    Loop,
+    Order,
+    Shuffled,
+    all_rows,
+    arguments_of,
+    check_arguments,
+    is_stream,
+)
 from converter.runtime.session.rates import Rate, rate_of_steps
+from converter.runtime.session.remembering import Drift, Replay
 from converter.support.errors import UsageError
 
 
@@ -190,6 +200,9 @@ class TrainingSession(KnownClasses):
         initial_epoch: int = 0,
         rate_scale: float = 1.0,
         shuffle: bool = True,
+        memory: ReplayMemory | None = None,
+        replay: float = 0.5,
+        roll_back: float | None = None,
         **others: Any,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
@@ -217,11 +230,17 @@ class TrainingSession(KnownClasses):
                 the rows and rates that it would have had.
             rate_scale: multiplies the learning rate.
             shuffle: whether rows in memory come in a new order each epoch, or always in their own.
+            memory: rows of earlier trainings. Some are mixed in; of those of this one a share is kept aside, and all
+                enter it when the training is done. Its held-out rows are `validation` where none is given.
+            replay: share of an epoch's rows that come from the memory, 0 to 0.95, drawn anew each epoch.
+            roll_back: by what share the loss on the memory's held-out rows may rise over the training; where it rose by
+                more, the state is that from before it. None: it stays. `Drifted` tells of each rise.
             **others: there are none; those of Keras are refused with the word for them here.
 
         Returns:
             One number for each completed epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with
-            validation `validation_loss` and, for a classifier, `validation_accuracy`.
+            validation `validation_loss` and, for a classifier, `validation_accuracy`. With held-out rows of a memory
+            also `drift`, one number: by how much the loss on them rose over the training, before any `roll_back`.
 
         Raises:
             UsageError: as `train`; rows in memory are checked before the first step, those of batches when they come.
@@ -230,10 +249,12 @@ class TrainingSession(KnownClasses):
         """
         check_keywords(others, inspect.signature(self.fit).parameters, self.manifest.batch)
         check_arguments(epochs, initial_epoch, patience, seed, listener)
-        judged = None if validation is None else self._rows(*arguments_of(validation))
+        mixed = None if memory is None else Replay.checked(memory, replay)
+        drift = Drift(self, memory, roll_back, self._rows, self._judge)
+        judged = drift.rows if validation is None else self._rows(*arguments_of(validation))
         check_validation(judged, metrics, self.manifest)
-        order = Order((seed or 0) if shuffle else None, self._epochs if seed is None else 0, epochs - initial_epoch)
-        feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order)
+        order = Order(seed or 0, self._epochs if seed is None else 0, epochs - initial_epoch, shuffle)
+        feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order, mixed)
         check_resumable(feed, initial_epoch, learning_rate)
         best: dict[str, np.ndarray] = {}
         loop = Loop(
@@ -245,11 +266,12 @@ class TrainingSession(KnownClasses):
             validate=None if judged is None else partial(self._judge, judged, metrics),
             best=lambda: best.update(self.state()),
             back=lambda: self._back(best),
+            settle=drift.settle,
             patience=patience,
             listener=listener,
             progress=progress,
         )
-        self._goes_back = patience is not None
+        self._goes_back = patience is not None or roll_back is not None
         try:
             history = loop.run()
         finally:
@@ -258,7 +280,26 @@ class TrainingSession(KnownClasses):
                 self._epochs += feed.batches.begun
         with self._lock:
             self._open().check_finite()
-        return history
+        feed.enter()
+        return history | drift.figures
+
+    def remember(self, memory: ReplayMemory, x: Any, y: Any = None, weight: Any = None) -> None:
+        """Adds rows to a memory without a training.
+
+        Args:
+            memory: where to.
+            x: as for `evaluate`, and y and weight likewise.
+            y: targets.
+            weight: how much each row counts; rows of weight 0 do not enter.
+
+        Raises:
+            UsageError: as `evaluate`, or the memory cannot be written.
+        """
+        visit = memory.visit(self._examples(self.manifest.step, x, y, weight))
+        if memory.keeps == "features":
+            visit.enter(self._examples(self.manifest.step_on_features, self.features(x), y, weight))
+        else:
+            visit.enter(self._examples(self.manifest.step, x, y, weight))
 
     def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
         """Return the Fisher information of the input channels of weights that have chosen ones, on any rows.

@@ -48,6 +48,16 @@ def check_proximal(mu: Any) -> None:
         )
 
 
+def check_row_clipping(norm: Any) -> None:
+    """Raise UsageError where it is no norm above 0, and not None."""
+    if norm is not None and (not _is_number(norm) or not 1 / LARGEST_WEIGHT <= norm <= LARGEST_WEIGHT):
+        raise UsageError(
+            f"row_clipping is the largest norm of a row's gradient, a number from {1 / LARGEST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}, for example 1; it is {norm!r}",
+            page="arguments",
+        )
+
+
 def check_signatures(names: Collection[str]) -> None:
     """Raise UsageError where one is not known, or none trains."""
     for name in names:

@@ -12,6 +12,7 @@ from converter.driver.option_values import (
     check_loss_scale,
     check_names,
     check_proximal,
+    check_row_clipping,
     check_signatures,
 )
 from converter.support.errors import UsageError
@@ -120,6 +121,8 @@ class Options:
         proximal: FedProx's term in the step, proximal / 2 times the squared distance of the trained weights from where
             a federated round began (from the build outside of rounds), kept beside them as slots; the server may set
             another mu in each round. It is not in the loss that a step returns. None: no term.
+        row_clipping: each row's gradient is scaled down to this L2 norm over all trained tensors, before the mean over
+            rows is taken: no row moves a step by more. None: any norm.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
         classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or after `cut`. Of any
@@ -265,6 +268,13 @@ class Options:
         entry=float,
         shown="no such term",
     )
+    row_clipping: float | None = _option(
+        None,
+        "The largest L2 norm of a row's gradient: larger ones are scaled down before the mean is taken.",
+        entry=float,
+        shown="any norm",
+        in_manifest=True,
+    )
     inputs: Sequence[Any] | None = _option(None)
     classes: int | str | None = _option(
         None,
@@ -318,6 +328,7 @@ class Options:
         check_loss_scale(self.loss_scale)
         check_keep_base(self.keep_base)
         check_proximal(self.proximal)
+        check_row_clipping(self.row_clipping)
 
     def asked(self) -> dict[str, Any]:
         """Return by name what is not left to the default."""
@@ -346,6 +357,7 @@ class Options:
             "preprocessing": None if self.preprocessing is None else dict(self.preprocessing),
             "loss_scale": float(self.loss_scale),
             "keep_base": float(self.keep_base),
+            "row_clipping": None if self.row_clipping is None else float(self.row_clipping),
         }
 
 

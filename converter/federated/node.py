@@ -73,8 +73,8 @@ def serve(
             1 MiB is refused before it is read.
         insecure: without TLS; on this machine itself that is so unless `certificates` are given.
         certificates: PEM file of the authorities to trust; None: those of the system.
-        key: PEM file of a P-384 key that the server's operator has registered. None: a new one, which the client
-            registers itself, and takes back at the end.
+        key: PEM file of a P-384 key, which the client registers where the server does not know it and takes any. None:
+            a new one, which it takes back at the end.
         poll: seconds between two questions whether there is work.
         patience: seconds to wait for a server that does not answer.
         idle: it ends after so many seconds without work. None: it waits.
@@ -88,12 +88,14 @@ def serve(
     require("federated", "a federated client")
     link = Link(superlink, insecure, certificates, patience)
     fleet = link.fleet(arrays, _keys(key))
-    fleet.join(register=key is None)
+    stop = stop or threading.Event()
+    if fleet.join(say):
+        fleet.step_out(stop)
     say(f"joined {superlink}{' without TLS' * link.plain}, waiting for rounds")
     client = _Client(app, fleet, say)
     try:
         with beating(fleet):
-            _rounds(client, fleet, key is None, poll, idle, stop or threading.Event())
+            _rounds(client, fleet, poll, idle, stop)
     finally:
         fleet.leave(unregister=key is None)
     return client.served
@@ -142,9 +144,7 @@ def most_of(arrays: int) -> int:
     return _BESIDE + _TIMES * arrays
 
 
-def _rounds(
-    client: _Client, fleet: Fleet, register: bool, poll: float, idle: float | None, stop: threading.Event
-) -> None:
+def _rounds(client: _Client, fleet: Fleet, poll: float, idle: float | None, stop: threading.Event) -> None:
     from converter.federated.wire import UnknownNode
 
     last = time.monotonic()
@@ -153,7 +153,7 @@ def _rounds(
             message = fleet.pull()
         except UnknownNode as error:  # as of a server that began anew
             client.note(str(error))
-            fleet.join(register)
+            fleet.join_again(fleet.node, client.say)
             client.say("joined again")
             message = None
         except RefusedRound as error:

@@ -82,7 +82,7 @@ class Participant:
                 initial_epoch=done,
             )
             state = self._session.state()
-            figures = {"num-examples": _examples(x, weight), "loss": losses.last, "seconds": time.monotonic() - begun}
+            figures = {"num-examples": examples(x, weight), "loss": losses.last, "seconds": time.monotonic() - begun}
             own = self.exchange.sent(state, self.exchange.asks_slots(arrays))
             sent = {name: own[name] for name in arrays}  # in the server's order, which Flower's mods go by
             return sent, figures, {one.tensor: state[one.tensor] for one in self.exchange.slots.values()}
@@ -108,14 +108,14 @@ class Participant:
             self._put(self.exchange.taken(arrays), {})
             x, y, weight = arguments(data)
             begun, found = time.monotonic(), self._session.evaluate(x, y, weight)
-            return {"num-examples": _examples(x, weight), **found, "seconds": time.monotonic() - begun}
+            return {"num-examples": examples(x, weight), **found, "seconds": time.monotonic() - begun}
 
     def describe(self, data: Any) -> dict[str, str | int]:
         """Return what a client says of itself where it is asked: its program, its rows, the bytes of a round."""
         x, _, weight = arguments(data)
         return {
             "program": self.exchange.identity,
-            "num-examples": _examples(x, weight),
+            "num-examples": examples(x, weight),
             "bytes": self.exchange.nbytes(),
         }
 
@@ -182,7 +182,7 @@ def arguments(data: Any) -> tuple[Any, Any, Any]:
     return x, y, weight
 
 
-def _examples(x: Any, weight: Any) -> int:
+def examples(x: Any, weight: Any) -> int:
     """Return how many rows there are to learn from."""
     if weight is not None:
         return int(np.count_nonzero(np.asarray(weight)))

@@ -7,6 +7,9 @@ from math import isfinite, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 from converter.federated.arrays import RefusedRound
+from converter.federated.participant import arguments, examples
+from converter.federated.plan import Bounds
+from converter.program.manifest import Manifest
 from converter.support.errors import UsageError
 from converter.support.extras import require
 
@@ -62,6 +65,40 @@ class Privacy:
             UsageError: dp-accounting is not installed.
         """
         return epsilon(self.noise / 2, rounds, self.delta)
+
+    def one_row(self, manifest: Manifest, data: Any, bounds: Bounds) -> float:
+        """Return the noise of an answer in units of how far one row moves it at most, for `epsilon`.
+
+        It holds for the replacement of any one row by another, with the number of rows known, and without any
+        amplification by sampling: each answer is made of all rows.
+
+        Args:
+            manifest: of a program with `row_clipping`, whose step moves by the learning rate times the gradient.
+            data: the client's rows.
+            bounds: of the owner: `steps` 1, and the largest learning rate.
+
+        Raises:
+            UsageError: a row may move an answer further than is known here; says why.
+        """
+        x, _, weight = arguments(data)
+        rows, rate = examples(x, None), manifest.learning_rate
+        reason = (
+            "the program was built without row_clipping"
+            if manifest.row_clipping is None
+            else f"the optimizer is {manifest.optimizer}, and what one row does to its step is known of sgd alone"
+            if manifest.optimizer != "sgd" or rate is None
+            else f"a round may have {bounds.steps:,} steps: allow one (--max-steps 1)"
+            if bounds.steps != 1
+            else f"{rows:,} rows do not fit in a step of {manifest.batch}: build with a batch of as many"
+            if rows > manifest.batch
+            else "rows count differently (weight)"
+            if weight is not None
+            else ""
+        )
+        if reason or manifest.row_clipping is None or rate is None:
+            raise UsageError(f"there is no epsilon of single rows: {reason}", page="federated")
+        moved = 2 * max(rate, bounds.learning_rate) * manifest.row_clipping / rows
+        return self.noise * self.clip / moved
 
 
 def epsilon(noise: float, rounds: int, delta: float) -> float:

@@ -8,8 +8,10 @@ fetches the server's Python app and runs it; this one never does.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -38,6 +40,10 @@ _FIRST, _LONGEST = 1.0, 30.0
 _BUSY = (502, 503, 504)
 #: Seconds between a node's signs of life: Flower takes it for gone after two.
 BEAT = 30.0
+#: Seconds over these two in which a node that was killed is joined again.
+_MARGIN = 5.0
+#: Seconds in which a SuperLink notes that a node went, and gives up what that node was asked.
+_NOTED = 10.0
 
 
 class LostServer(DeviceError):
@@ -82,25 +88,44 @@ class Fleet:
         self._client.most = most
         self._node = node_pb2.Node()
 
-    def join(self, register: bool) -> None:
-        """Says that the node is there; a key that is new to the server it may register before.
+    def join(self, say: Callable[[str], None] = lambda line: None) -> bool:
+        """Says that the node is there; a key that is new to the server is registered before.
+
+        A SuperLink refuses a key as long as it takes a node with it for one that is there, as after a client was
+        killed: two heartbeats. So long it is asked again.
+
+        Args:
+            say: is told, once, that it is waited.
+
+        Returns:
+            Whether the server refused the key at first: a node with it may have taken a message, and lost it.
 
         Raises:
             LostServer: there is none, or it does not take this key.
         """
-        try:
-            if register:
-                self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=self._public))
-            self._activate()
-        except EndedRound as error:
-            raise LostServer(f"{self._address} does not take this client's key: {error}") from None
+        refused: EndedRound | None = None
+        for wait in _waits(min(self._patience, 2 * BEAT + _MARGIN)):
+            try:
+                self._register()
+                self._activate()
+                return refused is not None
+            except EndedRound as error:
+                if refused is None:
+                    say(
+                        f"{self._address} does not take this client's key yet: a client with it may have been killed, "
+                        f"which the server notes within {2 * BEAT:g} seconds; asking again"
+                    )
+                refused = error
+            time.sleep(wait)
+        raise LostServer(f"{self._address} does not take this client's key: {refused}")
 
-    def join_again(self, node: int) -> None:
-        """Says that the node is there, with a key that the server may know from before; else it is registered.
+    def join_again(self, node: int, say: Callable[[str], None] = lambda line: None) -> None:
+        """Says that a node is still there, or there again; one that the server does not know is joined.
 
         Args:
-            node: its id from before; 0 where there was none. A SuperLink takes a node that was killed for one that is
-                there, and does not activate it a second time.
+            node: its id from before; 0 where there was none. A sign of life does for a node that the server takes for
+                one that is there, and would not activate a second time.
+            say: as of `join`.
 
         Raises:
             LostServer: there is none, or it does not take this key.
@@ -108,18 +133,34 @@ class Fleet:
         self._node = node_pb2.Node(node_id=node)
         asked = heartbeat_pb2.SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT)
         try:
-            if not node or not self._call(self._client.SendNodeHeartbeat, asked).success:
-                self._activate()
+            if node and self._call(self._client.SendNodeHeartbeat, asked).success:
+                return
         except (EndedRound, UnknownNode):
-            try:
-                self._activate()
-            except (EndedRound, UnknownNode):
-                self.join(register=True)
+            pass
+        self.join(say)
+
+    def step_out(self, stop: threading.Event) -> None:
+        """Leaves for some seconds, in which the server gives up what this node was asked: it gives out nothing twice.
+
+        Args:
+            stop: ends it.
+
+        Raises:
+            LostServer: as `join`.
+        """
+        self.leave(unregister=False)
+        stop.wait(_NOTED)
+        self.join()
 
     @property
     def node(self) -> int:
         """The id that the server gave; 0 before it is joined."""
         return int(self._node.node_id)
+
+    def _register(self) -> None:
+        """Registers the key; a server that knows it, or takes only those that it knows, refuses that."""
+        with suppress(EndedRound):
+            self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=self._public))
 
     def _activate(self) -> None:
         asked = fleet_pb2.ActivateNodeRequest(public_key=self._public, heartbeat_interval=BEAT)

@@ -12,7 +12,7 @@ from converter.passes import eliminate_dead_code, merge_common_subexpressions, s
 from converter.passes.autodiff import differentiate
 from converter.program.manifest import FISHER
 from converter.support.errors import UsageError
-from converter.training.batch_dependence import mixing
+from converter.training.by_row import by_row, rows_axis
 from converter.training.losses import JointLoss, Loss, attach_loss
 from converter.training.schemes.adapt import CHOICE
 
@@ -46,27 +46,19 @@ def fisher(graph: Graph, loss: Loss | JointLoss) -> Graph:
     probes = _probes(scored)
     # Behind a probe is nothing but its weight: the gradient there is the one through this weight.
     backward, gradients = differentiate(scored, scored.outputs["loss"], [node.output for node in probes])
-    b, by_row = Builder(backward), dict[str, Value]()
+    b, effects = Builder(backward), dict[str, Value]()
     for node in probes:
         with b.at(node.origin.in_phase("backward")):
             products = b(ops.Mul(), node.inputs[0], gradients[node.output])
-            placed = _by_row(b, products, axes[node.output], node.op.axis, rows)
+            placed = by_row(b, products, axes[node.output], node.op.axis, rows)
             effect, weight = b(ops.Sum((1,)), placed), node.op.weight
-            by_row[weight] = b(ops.Add(), by_row[weight], effect) if weight in by_row else effect
-    b.graph.outputs = {FISHER + name: b(ops.Sum((0,)), b(ops.Mul(), e, e)) for name, e in by_row.items()}
+            effects[weight] = b(ops.Add(), effects[weight], effect) if weight in effects else effect
+    b.graph.outputs = {FISHER + name: b(ops.Sum((0,)), b(ops.Mul(), e, e)) for name, e in effects.items()}
     return merge_common_subexpressions(simplify(simplify_loops(eliminate_dead_code(b.graph))))
 
 
 def _probes(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if isinstance(node.op, ops.Probe)]
-
-
-def _by_row(b: Builder, value: Value, rows_axis: int, axis: int, rows: int) -> Value:
-    """Return what lies before a weight as [rows, places, channels]."""
-    others = (i for i in range(len(value.shape)) if i not in (rows_axis, axis))
-    moved = b.transpose(value, (rows_axis, *others, axis))
-    channels = value.shape[axis]
-    return b.reshape(moved, (rows, value.type.size // (rows * channels), channels))
 
 
 def _rows_axis(graph: Graph, node: Node, rows: int) -> int:
@@ -75,12 +67,9 @@ def _rows_axis(graph: Graph, node: Node, rows: int) -> int:
     Raises:
         UsageError: there is none.
     """
-    (value,), axis = node.inputs, node.op.axis
-    for candidate, size in enumerate(value.shape):
-        b = Builder(graph.copy())
-        whole = candidate != axis and not size % rows
-        if whole and mixing(b.graph, [_by_row(b, value, candidate, axis, rows)]) is None:
-            return candidate
+    found = rows_axis(graph, node.inputs[0], node.op.axis, rows)
+    if found is not None:
+        return found
     raise UsageError(
         f"{node.op.weight}: what it is multiplied with is not row by row, so its channels cannot be weighed sample by "
         "sample: leave the signature 'fisher' out, and its first channels train",

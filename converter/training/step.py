@@ -25,6 +25,7 @@ from converter.support.errors import NumericError
 from converter.training.dropout import with_masks
 from converter.training.losses import JointLoss, Loss, attach_loss
 from converter.training.optim import OptimizerProgram, apply_updates, layer_of
+from converter.training.row_clipping import RowClipping, check_rows_alone, clipped_gradients
 
 
 def _as_it_is(graph: Graph) -> Graph:
@@ -43,6 +44,7 @@ class StepForm:
         carried: further state of such a graph.
         averaged: what makes moving averages of the statistics of a batch, which are their updates until then.
         rate_first: whether the learning rate may multiply all cotangents, where float32 holds them.
+        row_norm: the largest norm of a row's gradient; None: any.
     """
 
     signature: Literal["train", "accumulate", "gradients"] = "train"
@@ -52,6 +54,7 @@ class StepForm:
     carried: Mapping[Value, Parameter] = field(default_factory=dict)
     averaged: Callable[[Graph], Graph] = _as_it_is
     rate_first: bool = False
+    row_norm: float | None = None
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """Return the step on the model's inputs, by signature."""
@@ -67,11 +70,13 @@ class StepForm:
         return {f"{self.signature}_features": self._on_rows(rest, loss, rule)}
 
     def _on_rows(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
+        clipping = None if self.row_norm is None else RowClipping(self.row_norm, self.signature != "accumulate")
         if self.signature == "train":
-            return whole_step(selected, loss, rule, self.trained, self.averaged, self.rate_first)
+            first = self.rate_first and clipping is None
+            return whole_step(selected, loss, rule, self.trained, self.averaged, first, clipping)
         if self.signature == "accumulate":
-            return accumulation(selected, loss, self.trained, rule.reads_loss)
-        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained, rule.reads_loss)
+            return accumulation(selected, loss, self.trained, rule.reads_loss, clipping)
+        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained, rule.reads_loss, clipping)
 
 
 def whole_step(
@@ -81,6 +86,7 @@ def whole_step(
     trained: Callable[[Graph], Graph] = _as_it_is,
     averaged: Callable[[Graph], Graph] = _as_it_is,
     rate_first: bool = False,
+    clipping: RowClipping | None = None,
 ) -> Graph:
     """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`.
 
@@ -93,7 +99,7 @@ def whole_step(
         backward, gradients = _gradients(b.graph.copy(), selected, rate)
         if is_linear(backward, rate, gradients.values()):
             return _tidied(averaged(apply_updates(backward, gradients, rule, None)))
-    backward, gradients = _gradients(b.graph, selected)
+    backward, gradients = _gradients(b.graph, selected, clipping=clipping)
     made = backward.outputs["loss"]
     b = Builder(apply_updates(backward, gradients, rule, learning_rate, made if rule.reads_loss else None))
     if rule.reads_loss:
@@ -108,13 +114,15 @@ def accumulation(
     loss: Loss | JointLoss,
     trained: Callable[[Graph], Graph] = _as_it_is,
     keeps_loss: bool = False,
+    clipping: RowClipping | None = None,
 ) -> Graph:
     """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
 
     Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls. With
     `keeps_loss` the loss is added up for the update, too.
     """
-    backward, gradients = _gradients(trained(attach_loss(selected, loss, mean=False)), selected)
+    summed = trained(attach_loss(selected, loss, mean=False))
+    backward, gradients = _gradients(summed, selected, clipping=clipping)
     b = Builder(backward)
     for parameter, accumulator in _with_accumulators(b.graph, gradients).items():
         with b.at(Origin(layer_of(selected, parameter), "", "update")):
@@ -132,6 +140,7 @@ def gradients_alone(
     scale: float = 1.0,
     trained: Callable[[Graph], Graph] = _as_it_is,
     keeps_loss: bool = False,
+    clipping: RowClipping | None = None,
 ) -> Graph:
     """`gradients`: the output `loss` is the mean of the rows by weight; accumulators get its gradient times `scale`.
 
@@ -141,7 +150,7 @@ def gradients_alone(
     Of the parts of a step, each with its share of the weight, they add up to the step's: that is left to who calls.
     """
     with_loss = trained(attach_loss(selected, loss, in_parts=in_parts))
-    backward, gradients = _gradients(with_loss, selected, scale)
+    backward, gradients = _gradients(with_loss, selected, scale, clipping)
     graph = backward.copy()
     accumulators = _with_accumulators(graph, gradients)
     graph.updates |= {accumulator: gradients[parameter] for parameter, accumulator in accumulators.items()}
@@ -184,19 +193,28 @@ def _averages(graph: Graph) -> list[Value]:
     return [v for v, p in graph.parameters.items() if p.kind == "statistic"]
 
 
-def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) -> tuple[Graph, dict[Value, Value]]:
+def _gradients(
+    with_loss: Graph, selected: Graph, scale: float | Value = 1.0, clipping: RowClipping | None = None
+) -> tuple[Graph, dict[Value, Value]]:
     """Forward and backward pass with the only output `loss`, and `scale` times the gradient of every parameter.
 
     Raises:
         NumericError: the loss does not depend on some of them.
+        UsageError: rows are to be clipped, and their gradients' norms are not known.
     """
+    if clipping is not None:
+        check_rows_alone(with_loss)
     with_loss.outputs = {"loss": with_loss.outputs["loss"]} | ({"scale": scale} if isinstance(scale, Value) else {})
     # Of a loss of pictures the targets are moved, not the pictures there and their cotangents back.
     forward = assign_layouts(eliminate_dead_code(with_loss), matrices=True)
     loss, scale = forward.outputs["loss"], forward.outputs.get("scale", scale)
     # A session refuses a step in which no row has a weight, so their sum is no pole.
     extents = {value: Extent(low=2.0**-126) for value in forward.inputs if value.name == "weight"}
-    backward, gradients = differentiate(forward, loss, selected.weights(), scale, extents)
+    if clipping is None:
+        backward, gradients = differentiate(forward, loss, selected.weights(), scale, extents)
+    else:
+        names = {value: parameter.name for value, parameter in selected.weights().items()}
+        backward, gradients = clipped_gradients(forward, loss, names, clipping, scale, extents)
     backward.outputs = {"loss": loss}
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:

@@ -25,7 +25,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supercore.task_identity import TaskIdentity
 
-from converter.federated import Exchange, client_app, read_rows, serve
+from converter.federated import Exchange, client_app, read_rows, serve, wire
 from converter.federated.node import _Client
 from converter.federated.wire import Fleet, LostServer
 from converter.program.file import read_program
@@ -236,7 +236,7 @@ def servers(bench: Bench) -> Iterator[str]:
     for said, change in {
         "does not answer as a SuperLink does": lambda call, answer: b"<html>" * 9,
         "does not take this client's signature": lambda call, answer: 401,
-        "does not take this client's key": lambda call, answer: 409 if call == "register-node" else answer,
+        "does not take this client's key": lambda call, answer: 412 if call == "activate-node" else answer,
         "no SuperLink answers": lambda call, answer: 503,
         "does not answer as a SuperLink": lambda call, answer: Packed(gzip.compress(b"\0" * (64 << 20))),
     }.items():
@@ -244,15 +244,39 @@ def servers(bench: Bench) -> Iterator[str]:
         yield f"server: {said}"
     assert "no SuperLink answers at 127.0.0.1:9" in lost(lambda: serve(bench.app, "127.0.0.1:9", 1, patience=1.5))
     yield "server: none"
+    held = [412, 412]
+
+    def holds(call: str, answer: Any) -> Any:
+        """It takes a client that was killed for one that is there."""
+        return held.pop() if call == "activate-node" and held else answer
+
+    wire._NOTED = 0.1
+    done, server = bench.served(bench.message(), holds, patience=30.0)
+    assert (done.messages, done.errors) == (1, []), done
+    first = [call for call in server.calls if call.endswith("activate-node")][:5]
+    assert first == ["activate-node"] * 3 + ["deactivate-node", "activate-node"], "its predecessor's work is given up"
+    yield "server: holds a client that was killed"
     statuses = [404, 503]
 
     def anew(call: str, answer: Any) -> Any:
         """It begins anew, so that it does not know the node, and is busy for a while."""
+        if call == "send-node-heartbeat":
+            return 401
         return statuses.pop(0) if call == "pull-messages" and statuses else answer
 
     _, server = bench.served(bench.message(), anew, patience=5.0)
     assert server.calls.count("register-node") == 2, server.calls
     yield "server: begins anew"
+    stumbles = [500]
+
+    def there(call: str, answer: Any) -> Any:
+        """It fails in a call, and still knows the client."""
+        return stumbles.pop() if call == "pull-messages" and stumbles else answer
+
+    done, server = bench.served(bench.message(), there)
+    assert "HTTP 500" in done.errors[0]
+    assert server.calls.count("activate-node") == 1, "it is joined still"
+    yield "server: fails in a call"
     unknown = [401]
 
     def forgets(call: str, answer: Any) -> Any:
@@ -273,7 +297,7 @@ def servers(bench: Bench) -> Iterator[str]:
     yield "server: large answers to a client that leaves"
     with running(bench.message(), large) as server:
         fleet = Fleet(f"127.0.0.1:{server.server_address[1]}", True, None, generate_key_pairs(), 2.0, 1 << 20)
-        fleet.join(register=True)
+        fleet.join()
         fleet.beat()
         assert server.calls[-1] == "send-node-heartbeat"
     yield "server: large answers to a sign of life"

@@ -20,12 +20,27 @@ BIN = ROOT / ".venv-flower/bin"
 needs_flower = pytest.mark.skipif(not (BIN / "flwr").exists(), reason="there is no Flower: scripts/flower/install")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Link:
     """A SuperLink that runs, and the folder that Flower keeps its files in."""
 
     address: str
     folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start an unmodified `flower-superlink` at the address."""
+        port = self.address.rpartition(":")[2]
+        command = [BIN / "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", "--port", port]
+        with (self.folder / "superlink.log").open("a") as log:
+            self.process = subprocess.Popen(command, env=settings(self.folder), stdout=log, stderr=subprocess.STDOUT)
+        _wait(int(port), self.process)
+
+    def kill(self) -> None:
+        """SIGKILL of the SuperLink, which keeps nothing on disk."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
 
     def run(self, *command: str | Path, at: Path, seconds: float = 120) -> str:
         """Run a command of Flower's environment; return what it said. It must end with 0."""
@@ -36,12 +51,15 @@ class Link:
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout + done.stderr
 
-    def client(self, program: Path, rows: Path, *options: str) -> subprocess.Popen[str]:
-        """Start a client, which waits for rounds until it is ended."""
+    def client(self, program: Path, rows: Path, *options: str, log: Path | None = None) -> subprocess.Popen[str]:
+        """Start a client, which waits for rounds until it is ended; `log` takes what it says."""
         command = [BIN / "python", "-m", "pocketune", "federated", "client", program, "--data", rows]
         command += ["--superlink", self.address, "--poll", "0.3", *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=settings(self.folder), **pipes)
+        if log is None:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            return subprocess.Popen(command, env=settings(self.folder), **pipes)
+        with log.open("w") as said:
+            return subprocess.Popen(command, env=settings(self.folder), stdout=said, stderr=said, text=True)
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -60,15 +78,13 @@ def superlink(folder: Path) -> Iterator[Link]:
     link = Link(f"127.0.0.1:{port}", folder)
     folder.mkdir()
     (folder / "config.toml").write_text(f'[superlink.here]\naddress = "{link.address}"\ninsecure = true\n')
-    command = [BIN / "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", "--port", str(port)]
-    with (folder / "superlink.log").open("w") as log:
-        process = subprocess.Popen(command, env=settings(folder), stdout=log, stderr=subprocess.STDOUT)
-        try:
-            _wait(port, process)
-            yield link
-        finally:
-            process.terminate()
-            process.wait(30)
+    try:
+        link.start()
+        yield link
+    finally:
+        if link.process is not None:
+            link.process.terminate()
+            link.process.wait(30)
 
 
 def ended(clients: Sequence[subprocess.Popen[str]]) -> list[tuple[str, str]]:

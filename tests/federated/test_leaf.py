@@ -73,6 +73,10 @@ class Process:
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
 
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
     def end(self) -> None:
         self._process.send_signal(signal.SIGINT)
         assert self._process.wait(60) == 0, self.said()

@@ -1,6 +1,6 @@
 import { type Bytes, messageOf, PocketuneError, type Sample } from "../trainer.ts";
 import { EndedRoundError, FederatedError, LostServerError, RefusedRoundError, UnknownNodeError } from "./errors.ts";
-import { type Asked, BEAT_SECONDS, Fleet } from "./fleet.ts";
+import { type Asked, BEAT_SECONDS, Fleet, HELD } from "./fleet.ts";
 import { Http, jittered, pause, type SuperLink } from "./http.ts";
 import type { NodeKey } from "./key.ts";
 import { Metadata } from "./messages.ts";
@@ -53,7 +53,7 @@ export class FederatedClient {
   /** `key` is kept by the page (`NodeKey.kept`); the client registers it where it is new to the server. Throws TypeError. */
   constructor(
     private readonly participant: Participant,
-    link: SuperLink,
+    private readonly link: SuperLink,
     private readonly key: NodeKey,
   ) {
     this.most = BESIDE + TIMES * participant.exchange.bytes(true);
@@ -69,12 +69,13 @@ export class FederatedClient {
     const signal = options.signal ? AbortSignal.any([options.signal, ended.signal]) : ended.signal;
     const calls = (name: string, request: Bytes) => this.http.call(name, request, signal);
     const taken = (head: Metadata) => this.participant.note(Metadata.encode(head));
-    const fleet = new Fleet(this.key, this.most, () => this.http.now(), calls, signal, taken);
+    const held = Math.min(this.link.patienceMillis ?? HELD, HELD);
+    const fleet = new Fleet(this.key, this.most, () => this.http.now(), calls, signal, taken, held);
     const { say } = options;
     // Not as a method of anything, which `postMessage` would refuse.
     const sitting = new Sitting(fleet, this.participant, this.slots, signal, (sentence) => say?.(sentence));
     try {
-      await fleet.join();
+      await fleet.join((sentence) => say?.(sentence));
       await sitting.leave();
       void beats(fleet, signal);
       await sitting.rounds(rows, options.idleMillis ?? Number.POSITIVE_INFINITY, options.pollMillis ?? POLL);
@@ -160,7 +161,7 @@ class Sitting {
       const isUnknown = error instanceof UnknownNodeError;
       if (!(error instanceof FederatedError) || (error instanceof LostServerError && !isUnknown)) throw error;
       this.note(error.message);
-      if (isUnknown) await this.fleet.join();
+      if (isUnknown) await this.fleet.joinAgain(this.say);
       else await this.participant.note(null);
       return null;
     }

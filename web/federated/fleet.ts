@@ -21,12 +21,15 @@ import {
   PushObjectResponse,
   RegisterNodeFleetRequest,
   SendNodeHeartbeatRequest,
+  SendNodeHeartbeatResponse,
 } from "./messages.ts";
 import { answering, idOf, Outgoing } from "./objects.ts";
 import type { Fields, MessageOf, Schema } from "./protobuf.ts";
 
 /** Seconds between two signs of life: Flower takes a node for gone after two of them. */
 export const BEAT_SECONDS = 30;
+/** Milliseconds in which a node that was killed is joined again: those two, and some more. */
+export const HELD = 65_000;
 /** Levels of a message's objects, and objects. */
 const [DEPTH, OBJECTS] = [5, 10_000];
 /** Between two tries of an object that the sender still pushes, and how many. */
@@ -48,7 +51,7 @@ export class Fleet {
   /**
    * `most`: bytes that all objects of a message may have together. `now`: seconds since 1970 by the server's clock. `calls`: a
    * signed request by its name, and its answer. `signal` ends waits. `taken` is told of a message that the server gives to nobody else
-   * from then on.
+   * from then on. `heldMillis`: how long a key that the server does not take is tried again.
    */
   constructor(
     private readonly key: NodeKey,
@@ -57,33 +60,68 @@ export class Fleet {
     private readonly calls: (name: string, request: Bytes) => Promise<Bytes>,
     private readonly signal: AbortSignal,
     private readonly taken: (head: Metadata) => Promise<void> = async () => undefined,
+    private readonly heldMillis = HELD,
   ) {}
 
-  /** Says that the node is there, and registers its key where it is new to the server. Throws LostServerError. */
-  async join(): Promise<void> {
-    const key = this.key.publicPem;
-    const activate = async () => {
-      const asked = ActivateNodeRequest.encode({ public_key: key, heartbeat_interval: BEAT_SECONDS });
-      return read(await this.calls("activate-node", asked), ActivateNodeResponse).node_id;
-    };
-    try {
-      this.node = await activate();
-    } catch (first) {
-      if (!(first instanceof FederatedError) || first instanceof LostServerError) throw first;
+  /**
+   * Says that the node is there, and registers its key where it is new to the server.
+   *
+   * A SuperLink refuses a key as long as it takes a node with it for one that is there, as after the tab was closed: two
+   * heartbeats. So long it is asked again; `say` is told so, once. Throws LostServerError: there is none, or it does not take
+   * this key.
+   */
+  async join(say: (sentence: string) => void = () => undefined): Promise<void> {
+    const end = performance.now() + this.heldMillis;
+    for (let wait = FIRST; ; wait = Math.min(2 * wait, LONGEST)) {
       try {
-        await this.calls("register-node", RegisterNodeFleetRequest.encode({ public_key: key }));
-        this.node = await activate();
+        this.node = await this.activated();
+        return;
       } catch (error) {
-        if (!(error instanceof FederatedError) || error instanceof LostServerError) throw error;
-        throw new LostServerError(`the server does not take this client's key: ${error.message}`);
+        if (!(error instanceof EndedRoundError)) throw error;
+        const left = end - performance.now();
+        if (left <= 0) throw new LostServerError(`the server does not take this client's key: ${error.message}`);
+        if (wait === FIRST) {
+          say("the server does not take this client's key yet: if the tab was closed, it notes that within a minute");
+        }
+        await pause(Math.min(wait, left), this.signal);
       }
     }
   }
 
+  /** Says that a node is still there; one that the server does not know joins. Throws LostServerError. */
+  async joinAgain(say: (sentence: string) => void = () => undefined): Promise<void> {
+    let isKnown = false;
+    try {
+      isKnown = read(await this.calls("send-node-heartbeat", this.sign()), SendNodeHeartbeatResponse).success;
+    } catch (error) {
+      if (!(error instanceof EndedRoundError || error instanceof UnknownNodeError)) throw error;
+    }
+    if (!isKnown) await this.join(say);
+  }
+
+  private async activated(): Promise<bigint> {
+    const key = this.key.publicPem;
+    const once = async () => {
+      const asked = ActivateNodeRequest.encode({ public_key: key, heartbeat_interval: BEAT_SECONDS });
+      return read(await this.calls("activate-node", asked), ActivateNodeResponse).node_id;
+    };
+    try {
+      return await once();
+    } catch (error) {
+      if (!(error instanceof EndedRoundError)) throw error;
+      // Refused, the key is known, or the server takes only keys that it knows.
+      await unlessEnded(() => this.calls("register-node", RegisterNodeFleetRequest.encode({ public_key: key })));
+      return await once();
+    }
+  }
+
+  private sign(): Bytes {
+    return SendNodeHeartbeatRequest.encode({ ...this.own(), heartbeat_interval: BEAT_SECONDS });
+  }
+
   /** Says that the node is there; a server that does not answer is left to the next call. */
   async beat(): Promise<void> {
-    const asked = SendNodeHeartbeatRequest.encode({ ...this.own(), heartbeat_interval: BEAT_SECONDS });
-    await ignoring(() => this.calls("send-node-heartbeat", asked));
+    await ignoring(() => this.calls("send-node-heartbeat", this.sign()));
   }
 
   /** Says that the node goes, by a call of its own; a server that does not answer finds out by itself. */
@@ -224,6 +262,15 @@ function read<F extends Fields>(bytes: Bytes, schema: Schema<F>): MessageOf<F> {
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     throw new RefusedRoundError(`the server does not answer as a SuperLink does: ${why}`);
+  }
+}
+
+/** A call that the server may refuse. */
+async function unlessEnded(call: () => Promise<unknown>): Promise<void> {
+  try {
+    await call();
+  } catch (error) {
+    if (!(error instanceof EndedRoundError)) throw error;
   }
 }
 

@@ -86,6 +86,7 @@ export const ActivateNodeRequest = new Schema({
 export const ActivateNodeResponse = new Schema({ node_id: id(1) });
 export const DeactivateNodeRequest = new Schema({ node_id: id(1) });
 export const SendNodeHeartbeatRequest = new Schema({ node: node(1), heartbeat_interval: one(2, double, 0) });
+export const SendNodeHeartbeatResponse = new Schema({ success: one(1, bool, false) });
 
 export const PullMessagesRequest = new Schema({ node: node(1) });
 export const PullMessagesResponse = new Schema({

@@ -8,6 +8,7 @@ import {
   adopt,
   type Bounds,
   FederatedClient,
+  LostServerError,
   NodeKey,
   Participant,
   type Served,
@@ -183,15 +184,67 @@ test("a tab that was closed in the midst of a round leaves it when it is opened 
   await own.close();
 });
 
-/** What a client does at a server that answers as a replay. */
-async function served(own: Participant, replay: Replay, options: ServeOptions): Promise<Served> {
+test("a key that the server takes for one that is there is tried again", async () => {
+  const [own, replay, said] = [await participant(), new Replay(), [] as string[]];
+  const refusals: Refusal[] = [
+    ["activate-node", 412],
+    ["register-node", 412],
+    ["activate-node", 412],
+  ];
+  const options = { idleMillis: 50, pollMillis: 20, say: (sentence: string) => void said.push(sentence) };
+  const { messages } = await served(own, replay, options, refusals);
+  assert.match(said[0] ?? "", /yet: if the tab was closed/);
+  assert.equal(messages, 2);
+  assert.deepEqual(refusals, []);
+  const never = Array.from({ length: 99 }, (): Refusal => ["activate-node", 412]);
+  await assert.rejects(
+    served(own, new Replay(), options, never, 1200),
+    (error) => error instanceof LostServerError && /does not take this client's key: .*HTTP 412/.test(error.message),
+  );
+  await own.close();
+});
+
+test("a server that began anew is joined again, and one that did not is told that the client is there", async () => {
+  const own = await participant();
+  for (const [codes, joined] of [
+    [[401, 401], 2],
+    [[401], 1],
+  ] as const) {
+    const replay = new Replay((name, answer) => (name === "send-node-heartbeat" ? Uint8Array.of(8, 1) : answer));
+    const names = ["pull-messages", "send-node-heartbeat"];
+    const refusals = codes.map((code, i): Refusal => [names[i] ?? "", code]);
+    const { errors, messages } = await served(own, replay, { idleMillis: 50, pollMillis: 20 }, refusals);
+    assert.match(errors[0] ?? "", /does not take this client's signature/);
+    assert.equal(replay.requests.filter(([name]) => name === "activate-node").length, joined);
+    assert.equal(messages, 2);
+  }
+  await own.close();
+});
+
+/** A call that is answered once with another code than 200. */
+type Refusal = [name: string, code: number];
+
+/** What a client does at a server that answers as a replay, but for `refusals`. */
+async function served(
+  own: Participant,
+  replay: Replay,
+  options: ServeOptions,
+  refusals: Refusal[] = [],
+  patienceMillis = 300_000,
+): Promise<Served> {
   const fetched = globalThis.fetch;
   globalThis.fetch = async (url, { body } = {}) => {
     const name = String(url).split("/").at(-1) ?? "";
+    const refusal = refusals.find(([refused]) => refused === name);
+    if (refusal) {
+      refusals.splice(refusals.indexOf(refusal), 1);
+      return new Response("no", { status: refusal[1] });
+    }
     return new Response(await replay.call(name, new Uint8Array(body as Uint8Array<ArrayBuffer>)));
   };
   try {
-    const client = new FederatedClient(own, { address: "http://127.0.0.1:1" }, await NodeKey.generate());
+    const link = { address: "http://127.0.0.1:1", patienceMillis };
+    const client = new FederatedClient(own, link, await NodeKey.generate());
     return await client.serve(() => ({ samples: rows() }), options);
   } finally {
     globalThis.fetch = fetched;

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Event
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, ProgramPath, Quiet
 from converter.cli.tables import Results
-from converter.federated import Bounds, Exchange, Privacy, client_app, read_rows, serve
+from converter.federated import Bounds, Exchange, Privacy, client_app, epsilon, read_rows, serve
 from converter.federated.node import Link
 from converter.federated.project import Project, StrategyName
 from converter.program.file import read_program
+from converter.program.manifest import Manifest
 from converter.support.errors import UsageError
 from converter.support.extras import require
 from converter.support.interrupts import Asking
@@ -76,13 +77,15 @@ def client(
     bounds = Bounds(max_epochs, max_steps, max_rate, norm=max_norm)
     rows = read_rows(data)
     judged = None if held_out is None else read_rows(held_out)
-    exchange = Exchange(read_program(program), max_norm)
+    manifest, exchange = read_program(program).manifest, Exchange(read_program(program), max_norm)
     narrator.say(
         f"what leaves this machine in a round: {counted(len(exchange.trained), 'array')}, {size(exchange.nbytes())}"
     )
     if privacy is not None and noise:
         told = ", ".join(f"{privacy.epsilon(rounds):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100))
         narrator.say(f"differential privacy of all rows: epsilon {told} (delta {delta:g})")
+        if manifest.row_clipping is not None:
+            narrator.say(_of_one_row(privacy, manifest, rows, bounds))
     stop = Event()
 
     def leave() -> bool:
@@ -106,6 +109,18 @@ def client(
         )
     spent = f", epsilon {privacy.epsilon(done.trained):.4g} (delta {delta:g})" if privacy is not None and noise else ""
     Results().line(f"{counted(done.messages, 'message')} answered, {size(done.nbytes)} left this machine{spent}")
+
+
+def _of_one_row(privacy: Privacy, manifest: Manifest, rows: Any, bounds: Bounds) -> str:
+    """Return what the noise of a client does for any one of its rows, or why that is not known."""
+    try:
+        noise = privacy.one_row(manifest, rows, bounds)
+    except UsageError as error:
+        return str(error)
+    told = ", ".join(
+        f"{epsilon(noise, rounds, privacy.delta):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100)
+    )
+    return f"differential privacy of any one row: epsilon {told} (delta {privacy.delta:g})"
 
 
 @app.command()

@@ -33,6 +33,7 @@ def form_step(c: Compilation) -> Compilation:
         trained=lambda graph: with_few_logits(c, contracted_as_stored(c, by_batch(graph, c.by_batch, c.normalized))),
         averaged=lambda graph: following(graph, c.by_batch),
         rate_first=c.target.is_cpu,
+        row_norm=c.options.row_clipping,
     )
     return replace(c, step=step, counter=call_counter())
 
@@ -50,7 +51,27 @@ def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
     goal = replace(_loss(c, c.graphs.model), penalties=c.source.regularization.penalties)
     near = _near_base(c, goal)
+    _check_rows(c, goal)
     return replace(c, goal=goal, step_goal=near, notes=[*c.notes, *_of_penalty(c.options.keep_base)])
+
+
+def _check_rows(c: Compilation, goal: Loss | JointLoss) -> None:
+    """Raise UsageError where rows are to be clipped one by one, and the loss is not a mean of theirs."""
+    if c.options.row_clipping is None:
+        return
+    parts = list(goal.parts.values()) if isinstance(goal, JointLoss) else [goal]
+    if goal.penalties:
+        raise UsageError(
+            f"row_clipping: {', '.join(goal.penalties)} has a regularizer, whose gradient is of no row: leave one of "
+            "the two out (weight decay of the optimizer, as of adamw, is none of the loss)",
+            page="gradients",
+        )
+    if summed := [part.name for part in parts if part.summed]:
+        raise UsageError(
+            f"row_clipping clips before the mean over rows is taken, and the loss {', '.join(summed)} is their sum: "
+            "take one that is a mean",
+            page="gradients",
+        )
 
 
 def _of_penalty(weight: float) -> list[Note]:
@@ -108,6 +129,12 @@ def find_mixing(c: Compilation) -> Compilation:
         c.request, any(p.kind == "choice" for p in c.graphs.model.parameters.values()), mixing.get(c.request.step)
     )
     others = {f"{INFER}{rows}": mixing["infer"] for rows in c.request.rows_to_infer if "infer" in mixing}
+    if c.options.row_clipping is not None and (place := mixing.get(c.request.step)) is not None:
+        raise UsageError(
+            f"row_clipping: rows of a batch influence each other ({place}), so no row has a gradient of its own: leave "
+            "it out, or have batch normalization run as in inference (batch_norm=)",
+            page="gradients",
+        )
     return replace(c, mixing=mixing | others)
 
 

@@ -27,8 +27,6 @@ __all__ = ["Leaf", "Place", "Terms"]
 
 #: Seconds between two looks whether a round is over.
 _LOOK = 0.2
-#: Seconds in which a SuperLink notes that a node went, and gives up what that node was asked.
-_NOTED = 10.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,11 @@ class Leaf:
     def _join(self) -> None:
         """Joins the SuperLink as the node that an earlier process was."""
         known = int(self._node.read_text()) if self._node.exists() else 0
-        self._fleet.join_again(known)
+        self._fleet.join_again(known, self._say)
+        self._keep_node(known)
+
+    def _keep_node(self, known: int) -> None:
+        """Writes down which node this is, where it is another than an earlier one."""
         if self._fleet.node != known:
             write_atomically(self._node, str(self._fleet.node).encode())
 
@@ -120,9 +122,9 @@ class Leaf:
             self._say(f"goes on with a round: {self._told()}")
             return
         if self._store.one("SELECT 1 FROM rounds LIMIT 1"):
-            self._fleet.leave(unregister=False)
-            stop.wait(_NOTED)
-            self._join()
+            known = self._fleet.node
+            self._fleet.step_out(stop)
+            self._keep_node(known)
 
     def _round(self, stop: threading.Event) -> None:
         try:

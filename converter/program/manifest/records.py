@@ -264,6 +264,8 @@ class Manifest:
         choices: the weights of which chosen channels train.
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
         keep_base: weight of a penalty for leaving the base, in the `loss` of a step; `evaluate` gives the loss alone.
+        row_clipping: the largest L2 norm of a row's gradient over all trained tensors, to which larger ones are scaled
+            down before the mean is taken. None: any.
         certificates: on which engines the step was run, the last time of each.
         target_labels: what the loss takes for each target, by its name; where nothing is said, any numbers.
         poles: operations of the step whose value or slope may be infinite though all that they take is finite, in
@@ -296,6 +298,7 @@ class Manifest:
     choices: tuple[ChosenChannels, ...] = ()
     loss_scale: float = 1.0
     keep_base: float = 0.0
+    row_clipping: float | None = None
     certificates: tuple[Certificate, ...] = ()
     target_labels: dict[str, TargetLabels] = field(default_factory=dict)
     poles: tuple[str, ...] = ()

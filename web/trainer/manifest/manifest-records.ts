@@ -409,6 +409,9 @@ export const manifest = filled(record(
     // the divergence of the model's probabilities from those of the model as it was built; `evaluate` gives the loss
     // alone.
     keep_base: within(number, { least: 0.0, most: 1000000.0 }),
+    // the largest L2 norm of a row's gradient over all trained tensors, to which larger ones are scaled down before
+    // the mean is taken; null: any.
+    row_clipping: nullable(within(number, { least: 0.0, most: 1000000.0 })),
     // on which engines the step was run, the last time of each.
     certificates: unique(list(certificate), "on"),
     // what the loss takes for each target, by its name; where nothing is said, any numbers.
@@ -422,5 +425,5 @@ export const manifest = filled(record(
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),
   },
-), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
+), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, row_clipping: null, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
 

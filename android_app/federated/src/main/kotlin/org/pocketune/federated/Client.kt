@@ -37,7 +37,9 @@ class FederatedClient(
 ) {
     private val most = BESIDE + TIMES * participant.exchange.bytes(withSlots = true)
     private val http = Http(link, key, most)
-    private val fleet = Fleet(key, most, http::now, http::call) { participant.unanswered.writeBytes(it.toByteArray()) }
+    private val fleet = Fleet(key, most, http::now, http::call, minOf(link.patienceMillis, HELD)) {
+        participant.unanswered.writeBytes(it.toByteArray())
+    }
 
     /** What the optimizer had at the end of a round, by run. */
     private val slots = LinkedHashMap<Long, Map<String, ByteBuffer>>()
@@ -52,7 +54,7 @@ class FederatedClient(
      */
     suspend fun serve(idleMillis: Long? = null, rows: suspend () -> Rows): Served = coroutineScope {
         served = Served()
-        fleet.join()
+        fleet.join(say)
         leave()
         val beats = launch {
             while (true) {
@@ -118,7 +120,7 @@ class FederatedClient(
         fleet.pull()
     } catch (error: UnknownNodeException) {
         note(error.message.orEmpty())
-        fleet.join()
+        fleet.joinAgain(say)
         null
     } catch (error: FederatedException) {
         if (error is LostServerException) throw error

@@ -25,6 +25,7 @@ import org.pocketune.federated.wire.PushObjectResponse
 import org.pocketune.federated.wire.RecordDict
 import org.pocketune.federated.wire.RegisterNodeFleetRequest
 import org.pocketune.federated.wire.SendNodeHeartbeatRequest
+import org.pocketune.federated.wire.SendNodeHeartbeatResponse
 
 /** A message that came: its metadata with its id, and what it carries. */
 internal class Asked(val head: Metadata, val records: Records)
@@ -35,6 +36,7 @@ internal class Asked(val head: Metadata, val records: Records)
  * @param calls a signed request by its name, and its answer.
  * @param most bytes that all objects of a message may have together.
  * @param now seconds since 1970 by the server's clock.
+ * @param heldMillis how long a key that the server does not take is tried again.
  * @param taken is told of a message that the server gives to nobody else from then on.
  */
 internal class Fleet(
@@ -42,33 +44,70 @@ internal class Fleet(
     private val most: Long,
     private val now: () -> Double,
     private val calls: suspend (String, MessageLite) -> ByteArray,
+    private val heldMillis: Long = HELD,
     private val taken: (Metadata) -> Unit = {},
 ) {
     private var node = Node.getDefaultInstance()
 
-    /** Says that the node is there, and registers its key where it is new to the server. Throws [LostServerException]. */
-    suspend fun join() {
+    /**
+     * Says that the node is there, and registers its key where it is new to the server.
+     *
+     * A SuperLink refuses a key as long as it takes a node with it for one that is there, as after the app was killed: two
+     * heartbeats. So long it is asked again.
+     *
+     * @param say is told, once, that it is waited.
+     * @throws LostServerException there is none, or it does not take this key.
+     */
+    suspend fun join(say: (String) -> Unit = {}) {
+        val end = System.nanoTime() + heldMillis * NANOS
+        var wait = FIRST
+        while (true) {
+            val refused = try {
+                return activate()
+            } catch (error: EndedRoundException) {
+                error
+            }
+            val left = (end - System.nanoTime()) / NANOS
+            if (left <= 0) throw LostServerException("the server does not take this client's key: ${refused.message}")
+            if (wait == FIRST) say("the server does not take this client's key yet: if the app was killed, it notes that within a minute")
+            delay(minOf(wait, left))
+            wait = minOf(2 * wait, LONGEST)
+        }
+    }
+
+    /** Says that a node is still there; one that the server does not know joins. Throws [LostServerException]. */
+    suspend fun joinAgain(say: (String) -> Unit = {}) {
+        val isKnown = try {
+            read(calls("send-node-heartbeat", sign()), SendNodeHeartbeatResponse.parser()).success
+        } catch (_: EndedRoundException) {
+            false
+        } catch (_: UnknownNodeException) {
+            false
+        }
+        if (!isKnown) join(say)
+    }
+
+    private suspend fun activate() {
         val public = ByteString.copyFrom(key.publicPem)
         val asked = ActivateNodeRequest.newBuilder().setPublicKey(public).setHeartbeatInterval(BEAT).build()
-        suspend fun activate() = read(calls("activate-node", asked), ActivateNodeResponse.parser()).nodeId
+        suspend fun once() = read(calls("activate-node", asked), ActivateNodeResponse.parser()).nodeId
         val id = try {
-            activate()
-        } catch (first: FederatedException) {
-            if (first is LostServerException) throw first
+            once()
+        } catch (_: EndedRoundException) {
             try {
                 calls("register-node", RegisterNodeFleetRequest.newBuilder().setPublicKey(public).build())
-                activate()
-            } catch (error: FederatedException) {
-                throw error as? LostServerException ?: LostServerException("the server does not take this client's key: ${error.message}")
+            } catch (_: EndedRoundException) {
+                // It is known, or the server takes only keys that it knows.
             }
+            once()
         }
         node = Node.newBuilder().setNodeId(id).build()
     }
 
+    private fun sign() = SendNodeHeartbeatRequest.newBuilder().setNode(node).setHeartbeatInterval(BEAT).build()
+
     /** Says that the node is there; a server that does not answer is left to the next call. */
-    suspend fun beat() = ignoring {
-        calls("send-node-heartbeat", SendNodeHeartbeatRequest.newBuilder().setNode(node).setHeartbeatInterval(BEAT).build())
-    }
+    suspend fun beat() = ignoring { calls("send-node-heartbeat", sign()) }
 
     /** Says that the node goes; a server that does not answer finds out by itself. */
     suspend fun leave() = ignoring { calls("deactivate-node", DeactivateNodeRequest.newBuilder().setNodeId(node.nodeId).build()) }
@@ -222,8 +261,12 @@ internal class Fleet(
         const val FIRST = 1000L
         const val LONGEST = 10_000L
         const val TRIES = 30
+        const val NANOS = 1_000_000L
     }
 }
 
 /** Seconds between two signs of life: Flower takes a node for gone after two of them. */
 internal const val BEAT_SECONDS = 30.0
+
+/** Milliseconds in which a node that was killed is joined again: those two, and some more. */
+internal const val HELD = 65_000L

@@ -3,6 +3,7 @@ package org.pocketune.federated
 import java.io.File
 import kotlin.test.assertContains
 import kotlin.test.assertEquals
+import kotlin.test.assertFailsWith
 import kotlin.test.assertFalse
 import kotlinx.coroutines.runBlocking
 import okhttp3.mockwebserver.Dispatcher
@@ -22,6 +23,8 @@ class ClientTest {
     private val server = MockWebServer()
     private val replay = Replay()
     private val asked = mutableListOf<String>()
+
+    private val said = mutableListOf<String>()
 
     /** Codes other than 200, by call, each once. */
     private val refusals = mutableListOf<Pair<String, Int>>()
@@ -55,6 +58,7 @@ class ClientTest {
     fun `a server that began anew is joined again`(): Unit = runBlocking {
         participant().use { participant ->
             refusals += "pull-messages" to 401
+            refusals += "send-node-heartbeat" to 401
             val served = serve(participant)
             assertContains(served.errors.first(), "does not take this client's signature")
             assertEquals(2, asked.count { it == "activate-node" })
@@ -62,7 +66,27 @@ class ClientTest {
         }
     }
 
-    private suspend fun serve(participant: Participant): Served {
+    @Test
+    fun `a key that the server takes for one that is there is tried again`(): Unit = runBlocking {
+        participant().use { participant ->
+            refusals += listOf("activate-node" to 412, "register-node" to 412, "activate-node" to 412)
+            val served = serve(participant)
+            assertContains(said.first(), "yet: if the app was killed")
+            assertEquals(listOf("activate-node", "register-node", "activate-node", "activate-node"), asked.take(4))
+            assertEquals(2, served.errors.size, "each message is answered with an error, for want of rows")
+        }
+    }
+
+    @Test
+    fun `a key that the server never takes ends the client with a sentence`(): Unit = runBlocking {
+        participant().use { participant ->
+            repeat(99) { refusals += "activate-node" to 412 }
+            val error = assertFailsWith<LostServerException> { serve(participant, patienceMillis = 1200) }
+            assertContains(error.message.orEmpty(), "does not take this client's key: activate-node: the server answers HTTP 412")
+        }
+    }
+
+    private suspend fun serve(participant: Participant, patienceMillis: Long = 300_000): Served {
         server.dispatcher = object : Dispatcher() {
             override fun dispatch(request: RecordedRequest): MockResponse {
                 val name = request.path!!.substringAfterLast('/')
@@ -74,9 +98,9 @@ class ClientTest {
                 return MockResponse().setBody(Buffer().write(replay.answer(name, request.body.readByteArray())))
             }
         }
-        val link = SuperLink("http://127.0.0.1:${server.port}")
+        val link = SuperLink("http://127.0.0.1:${server.port}", patienceMillis = patienceMillis)
         // Without rows: each message is answered with an error.
-        return FederatedClient(participant, link, testKey, pollMillis = 20).serve(idleMillis = 100) { Rows(emptyList()) }
+        return FederatedClient(participant, link, testKey, pollMillis = 20, say = said::add).serve(idleMillis = 100) { Rows(emptyList()) }
     }
 
     private suspend fun participant(): Participant {

@@ -90,6 +90,8 @@ data class StateTensor(
  * @property keepBase weight of a penalty for leaving the base: what the step minimizes, and gives as `loss`, is the
  *   loss + this times the divergence of the model's probabilities from those of the model as it was built; `evaluate`
  *   gives the loss alone.
+ * @property rowClipping the largest L2 norm of a row's gradient over all trained tensors, to which larger ones are
+ *   scaled down before the mean is taken; null: any.
  * @property certificates on which engines the step was run, the last time of each.
  * @property targetLabels what the loss takes for each target, by its name; where nothing is said, any numbers.
  * @property poles operations of the step whose value or slope may be infinite though all that they take is finite,
@@ -122,6 +124,7 @@ data class Manifest(
     val choices: List<ChosenChannels> = emptyList(),
     @SerialName("loss_scale") val lossScale: Double = 1.0,
     @SerialName("keep_base") val keepBase: Double = 0.0,
+    @SerialName("row_clipping") val rowClipping: Double? = null,
     val certificates: List<Certificate> = emptyList(),
     @SerialName("target_labels") val targetLabels: Map<String, TargetLabels> = emptyMap(),
     val poles: List<String> = emptyList(),

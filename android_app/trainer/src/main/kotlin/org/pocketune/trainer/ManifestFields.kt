@@ -195,6 +195,7 @@ internal object ManifestFields {
         it.choices.forEachIndexed { i, each -> check("$where.choices[$i]", each) }
         checkNumber("$where.loss_scale", it.lossScale, least = 5.960464477539063e-08, most = 16777216.0)
         checkNumber("$where.keep_base", it.keepBase, least = 0.0, most = 1000000.0)
+        it.rowClipping?.let { set -> checkNumber("$where.row_clipping", set, least = 0.0, most = 1000000.0) }
         checkUnique("$where.certificates", it.certificates.map { each -> each.on })
         it.certificates.forEachIndexed { i, each -> check("$where.certificates[$i]", each) }
         for ((name, each) in it.targetLabels) check("$where.target_labels.$name", each)

@@ -1,0 +1,1 @@
+"""Releases: the version, the notes, and the files that people get."""

@@ -62,7 +62,7 @@ class Installed:
 
 def install(folder: Path) -> Installed:
     """Return the environment in a folder that the processes of a test run share; the first one makes it."""
-    made = Installed(folder / "pocketune-0.1.0-py3-none-any.whl", folder / "venv")
+    made = Installed(folder / "pocketune-0.2.0-py3-none-any.whl", folder / "venv")
     with (folder / "wheel.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.command.exists():

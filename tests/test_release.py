@@ -140,8 +140,10 @@ def _installs(out: Path, wheel: str, package: str, folder: Path) -> None:
     """In empty projects: pip takes the wheel, and npm the package."""
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv/bin/python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", out / wheel], check=True, cwd=folder)
-    told = subprocess.check_output([folder / "venv/bin/pocketune", "--version"], text=True, cwd=folder)
+    # What lies on the path of the tests is no part of an empty project.
+    empty = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([python, "-m", "pip", "install", "--quiet", out / wheel], check=True, cwd=folder, env=empty)
+    told = subprocess.check_output([folder / "venv/bin/pocketune", "--version"], text=True, cwd=folder, env=empty)
     assert told == f"pocketune {version.current()}\n"
     (folder / "npm").mkdir()
     subprocess.run(["npm", "init", "--yes"], check=True, cwd=folder / "npm", stdout=subprocess.DEVNULL)

@@ -17,8 +17,8 @@ android {
         applicationId = "org.pocketune.app"
         minSdk = 26
         targetSdk = 34
-        versionCode = 1
-        versionName = "0.1.0"
+        versionCode = 200
+        versionName = "0.2.0"
         ndk.abiFilters += listOf("arm64-v8a", "armeabi-v7a", "x86_64")
     }
 

@@ -57,7 +57,7 @@ def write(out: Path) -> list[Path]:
 def _wheel(out: Path) -> None:
     """Build the wheel of what git knows; times in it are those of the commit, so that it has the same bytes again."""
     with tempfile.TemporaryDirectory() as work:
-        for name in filter(None, _git("ls-files", "-z").split("\0")):
+        for name in filter(lambda name: (ROOT / name).is_file(), _git("ls-files", "-z").split("\0")):
             target = Path(work) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target)

@@ -17,9 +17,7 @@ def section(text: str, version: str) -> str:
     """
     found = re.search(rf"^## {re.escape(version)}(?: [^\n]*)?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if found is None or not found[1].strip():
-        raise ValueError(
-            f"{NAME} says nothing of {version}: `python -m scripts.release.version` makes it of what is unreleased"
-        )
+        raise ValueError(f"{NAME} says nothing of {version}: `python -m scripts.release.version` cuts it")
     return found[1].strip() + "\n"
 
 

@@ -34,7 +34,7 @@ def apk() -> Path:
 
 def test_badging(apk: Path) -> None:
     badging = run("aapt", "dump", "badging", apk)
-    assert "package: name='org.pocketune.app' versionCode='1' versionName='0.1.0'" in badging
+    assert "package: name='org.pocketune.app' versionCode='200' versionName='0.2.0'" in badging
     assert "sdkVersion:'26'" in badging
     assert "targetSdkVersion:'34'" in badging
     permissions = re.findall(r"uses-permission[^:]*: name='([^']+)'", badging)

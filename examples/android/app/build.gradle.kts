@@ -33,6 +33,6 @@ kotlin {
 }
 
 dependencies {
-    implementation("org.pocketune:runtime-tflite:0.1.0")
+    implementation("org.pocketune:runtime-tflite:0.2.0")
     implementation("org.jetbrains.kotlinx:kotlinx-coroutines-android:1.10.2")
 }

@@ -77,6 +77,8 @@ TRAININGS = {
     "several-lengths-stateless": Training(
         "lengths-stateless", data="texts", rows=(0, 30), seed=21, learning_rate=0.01, fed="int32"
     ),
+    "kept-features": Training("kept", seed=22, held_out=(100, 108), learning_rate=0.05),
+    "kept-features-by-2": Training("kept-by-2", seed=23, epochs=3, learning_rate=0.02),
     "stopped-early": Training(
         "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
     ),

@@ -30,6 +30,7 @@ with micro-batches; OUT/texts.x and OUT/texts.y are texts that end anywhere in a
 OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, the first `sizes` ids of `rows`, and
 what the host writes behind each before and after 8 steps on the first row, with its logits of the next token; then
 what is drawn behind the first by java.util.Random.
+OUT/kept.tflite and OUT/kept-by-2.tflite keep features of several tensors (Skip-LoRA), the latter with micro-batches.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/board.tflite is of a microcontroller, OUT/board.state of a board that ran it (board_programs.py).
 OUT/interchange.json lists programs and states (interchange_programs.py), and what the host makes of each pair.
@@ -311,6 +312,10 @@ if __name__ == "__main__":
         fading = optax.sgd(optax.linear_schedule(0.02, 0.0, 3))
         converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
         converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")
+        kept = {"update": "skip-lora-2", "signatures": ("train", "evaluate", "infer", "features")}
+        converter.build(of_rows, **kept, **options).write(folder / "kept.tflite")
+        parts = {"batch": BATCH, "micro_batch": 2, "optimizer": "adam"}
+        converter.build(of_rows, **kept, **parts).write(folder / "kept-by-2.tflite")
         converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
         for state in ("variables", "stateless"):
             write_rooted(folder, state)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from converter.tools.learn import learn
     from converter.tools.report.make import report
     from converter.tools.search import search
-    from converter.training.schemes import Channels, LoRA, UpdateScheme
+    from converter.training.schemes import Channels, LoRA, SkipLoRA, UpdateScheme
 
 __all__ = [
     "Certificate",
@@ -32,6 +32,7 @@ __all__ = [
     "Function",
     "LoRA",
     "Program",
+    "SkipLoRA",
     "UnsupportedError",
     "UpdateScheme",
     "build",
@@ -52,6 +53,7 @@ _HOMES = {
     "Function": "converter.driver.functions",
     "LoRA": "converter.training.schemes",
     "Program": "converter.driver.program",
+    "SkipLoRA": "converter.training.schemes",
     "UnsupportedError": "converter.support.errors",
     "UpdateScheme": "converter.training.schemes",
     "build": "converter.driver.build",

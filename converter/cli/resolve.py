@@ -18,7 +18,7 @@ from converter.support.errors import UsageError, nearest
 from converter.support.extras import bringing, how_to_install, require
 from converter.support.files import check_place
 from converter.training.losses import loss_from_table
-from converter.training.schemes import Channels, LoRA, UpdateScheme, update_scheme
+from converter.training.schemes import Channels, LoRA, SkipLoRA, UpdateScheme, update_scheme
 
 if TYPE_CHECKING:
     from examples import Example
@@ -164,22 +164,24 @@ def _rules(table: Any, where: str) -> dict[str, Any]:
         number = isinstance(grant, int | float) and not isinstance(grant, bool) and 0 <= grant <= 1
         if not number and grant not in ("bias", "all"):
             raise UsageError(
-                f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias", "all", {{lora = 8}} or '
-                f"{{channels = 0.25}}, got {grant!r}",
+                f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias", "all", {{lora = 8}}, '
+                f"{{skip_lora = 8}} or {{channels = 0.25}}, got {grant!r}",
                 page="command-line",
             )
         rules[pattern] = 1.0 if grant == "all" else grant
     return rules
 
 
-def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
-    """Return channels or a LoRA from a table: the ratio, called `channels`.
+def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels | SkipLoRA:
+    """Return channels, a way to the logits or a LoRA from a table.
 
-    The rank, called `lora`, and its other options.
+    The ratio is called `channels`, the rank `skip_lora`, or `lora` with its other options.
     """
     try:
         if table.keys() == {"channels"}:
             return Channels(table["channels"])
+        if table.keys() == {"skip_lora"}:
+            return SkipLoRA(table["skip_lora"])
     except UsageError as error:
         raise UsageError(f"{where}: {error}", page="command-line") from None
     options = [field.name for field in fields(LoRA) if field.name != "rank"]
@@ -187,7 +189,8 @@ def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
         raise UsageError(f"{where}: unknown option {odd[0]!r}.{nearest(odd[0], options)}", page="command-line")
     if "lora" not in table:
         raise UsageError(
-            f"{where}: the rank is missing: {{lora = 8, alpha = 16}}; the other adapter is {{channels = 0.25}}",
+            f"{where}: the rank is missing: {{lora = 8, alpha = 16}}; the other adapters are {{channels = 0.25}} and "
+            f"{{skip_lora = 8}}",
             page="command-line",
         )
     try:

@@ -62,7 +62,8 @@ class Options:
             for a PyTorch module a `torch.optim.Optimizer` or a scheduler of one; the constant learning rate that it was
             built with is the default of `session.train`'s (of a name alone a usual one, which is noted). None: what a
             Keras model was compiled with, else `adam` for files (`.tflite`, language models) and `sgd`.
-        update: a scheme's name, glob rules {"pattern": fraction, "bias", a LoRA or Channels}, or an UpdateScheme.
+        update: a scheme's name, glob rules {"pattern": fraction, "bias", a LoRA, SkipLoRA or Channels}, or an
+            UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
             added up (signatures `accumulate` and `apply` in place of `train`), which takes its memory and one more copy
@@ -155,8 +156,8 @@ class Options:
     )
     update: str | Mapping[str, Any] | UpdateScheme = _option(
         "full",
-        "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, dora-16, channels-10, or a TOML or "
-        "JSON file of rules.",
+        "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, dora-16, skip-lora-8, channels-10, or "
+        "a TOML or JSON file of rules.",
         entry=Any,
     )
     batch: int = _option(8, "Rows of one training step.", entry=int, in_manifest=True)

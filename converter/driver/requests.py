@@ -252,7 +252,7 @@ def check_batch_norm(
         "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,
         "the signature `features`, which is kept for other batches": "features" in request.signatures,
         "frozen='int8'": request.options.frozen == "int8",
-        "LoRA or Channels": adapters,
+        "LoRA, SkipLoRA or Channels": adapters,
     }
     for what in (what for what, is_asked in asked.items() if is_asked and chosen):
         raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}", page="arguments")

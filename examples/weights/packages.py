@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pocketune import UsageError
 
-FOLDER = Path(__file__).resolve().parents[1] / ".models"
+FOLDER = Path(__file__).resolve().parents[2] / ".models"
 
 
 def resource(package: str, file: str) -> Path:

@@ -1,4 +1,4 @@
-"""LoRA and Channels: adapters of frozen weights, and the plain model that is exported without them."""
+"""LoRA, Channels and Skip-LoRA: adapters, and the plain model that is exported without those of weights."""
 
 from __future__ import annotations
 
@@ -10,17 +10,32 @@ from converter.driver.compilation import Compilation
 from converter.ir import Graph
 from converter.passes import absorb_layout
 from converter.passes.canonical import specialize
+from converter.support.errors import UsageError
+from converter.training.batch_dependence import mixing
 from converter.training.dropout import without_dropout
 from converter.training.schemes import adapt, plain, select
+from converter.training.schemes.shortcuts import values_read
 
 
 def add_adapters(c: Compilation) -> Compilation:
     """Put adapters beside the weights that have one; what trains beside them is kept as without adapters."""
+    _check_rows(c)
     model, rows, adapters = adapt(c.graphs.model, c.resolved)
     transposed = c.transposed
     if adapters and transposed is None:
         transposed = better_transposed(specialize(select(absorb_layout(c.graphs.model), c.resolved)), c.target)
     return replace(c.staged(model=model), rows=rows, adapters=adapters, transposed=transposed)
+
+
+def _check_rows(c: Compilation) -> None:
+    """Raise UsageError where a way to the logits would read numbers of another row."""
+    read = values_read(c.graphs.model, c.resolved)
+    if read and (place := mixing(c.graphs.model, read)) is not None:
+        raise UsageError(
+            "Skip-LoRA reads what frozen layers give for each row, along the first axis, and that is not so here: "
+            f"{place}. Let the batch be the first axis of the model's layers, or choose 'lora' or 'head'",
+            page="adapters",
+        )
 
 
 def make_plain(c: Compilation) -> Compilation:

@@ -37,7 +37,7 @@ def choose_layers(c: Compilation) -> Compilation:
 def keep_statistics(c: Compilation) -> Compilation:
     """Make the moving averages state, and what the layers read outputs, so that passes keep both."""
     if c.options.batch_norm == "train":
-        check_batch_norm(c.request, c.source.batch_norms, c.by_batch, bool(c.adapters))
+        check_batch_norm(c.request, c.source.batch_norms, c.by_batch, any(row.adapter for row in c.resolved))
     return c.staged(model=with_statistics(c.graphs.model, c.by_batch))
 
 

@@ -14,6 +14,7 @@ from converter.passes.canonical import canonicalize, specialize
 from converter.support.errors import PocketuneError, UnsupportedError
 from converter.support.notes import Note
 from converter.training.dropout import without_dropout
+from converter.training.schemes import SkipLoRA
 
 
 def carry_over(c: Compilation) -> Compilation:
@@ -57,6 +58,9 @@ def graft(c: Compilation) -> Compilation:
     file = c.source.file
     if file is None or not c.offers("infer"):
         return c
+    if any(isinstance(row.adapter, SkipLoRA) for row in c.resolved):
+        said = "the file has no place for ways to its logits: what is exported is the model of this program"
+        return replace(c, notes=[*c.notes, Note("exported model", "not the file itself", said)])
     trained = {p.name for p in c.graphs.model.parameters.values() if p.kind in ("weight", "statistic")}
     trained |= {adapter.weight for adapter in c.adapters}
     made = file.export(trained, c.options.labels, next(iter(c.source.graph.outputs.values())).shape[-1])

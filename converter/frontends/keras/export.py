@@ -16,6 +16,8 @@ from converter.frontends.keras.archive import COMPILED, CONFIG, check_archive
 from converter.frontends.keras.importer import load, named_variables
 from converter.support.errors import UsageError, nearest
 from converter.support.files import write_atomically
+from converter.training.schemes.shortcuts import A as SKIP_A
+from converter.training.schemes.shortcuts import B as SKIP_B
 
 
 class Copied(NamedTuple):
@@ -51,6 +53,12 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> C
     made = load(model)
     variables = named_variables(made)
     for name, array in weights.items():
+        if name.endswith((SKIP_A, SKIP_B)):
+            raise UsageError(
+                f"a .keras file has no place for Skip-LoRA, as {name}, which is no weight of one of its layers: export "
+                "a plain .tflite, which has it, or the weights as .npz",
+                page="keras-files",
+            )
         if name not in variables:
             raise UsageError(
                 f"{model} has no weight {name!r}: the program is of another model.{nearest(name, variables)}",

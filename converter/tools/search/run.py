@@ -37,7 +37,7 @@ from converter.tools.search.workers import Inline, Processes, Ray, Workers
 from converter.training.losses import Loss
 
 #: What every search compares with; those that a model does not allow are listed with the reason.
-COMPARED = ("full", "head", "bias-only", "last-2", "last-3", "lora", "pockengine")
+COMPARED = ("full", "head", "bias-only", "last-2", "last-3", "lora", "skip-lora", "pockengine")
 #: The scheme that is chosen by architecture.
 PRIOR = "pockengine"
 #: Learning rates where none are given: of optimizers that scale the gradient, and of those that do not.

@@ -8,6 +8,7 @@ from converter.training.schemes.named import update_scheme
 from converter.training.schemes.plain import Plain, plain
 from converter.training.schemes.scheme import SchemeRow, UpdateScheme
 from converter.training.schemes.select import select
+from converter.training.schemes.skip import SkipLoRA
 
 __all__ = [
     "Adapter",
@@ -15,6 +16,7 @@ __all__ = [
     "LoRA",
     "Plain",
     "SchemeRow",
+    "SkipLoRA",
     "UpdateScheme",
     "adapt",
     "cut_frozen_prefix",

@@ -18,6 +18,8 @@ from converter.training.schemes.dora import MAGNITUDE, gains, with_gains
 from converter.training.schemes.dora import problem as problem_of_dora
 from converter.training.schemes.lora import Contraction, LoRA, Use, find_place
 from converter.training.schemes.scheme import SchemeRow
+from converter.training.schemes.shortcuts import with_skips
+from converter.training.schemes.skip import SkipLoRA
 
 #: What the two factors of a weight are called, behind its name.
 A, B = "/lora_a", "/lora_b"
@@ -57,6 +59,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     Before: MatMul(x, W).   After: MatMul(x, W) + MatMul(MatMul(x, A) * scale, B).
     Before: Conv2D(x, W).   After: Conv2D(x, W) + Conv2D 1x1 (Conv2D(x, A) * scale, B).
     With chosen channels:   After: MatMul(x, W) + MatMul(Gather(x, channels), D), and likewise for Conv2D.
+    Ways to the logits are in `shortcuts.py`.
     Of DoRA the first summand and B are multiplied by a number for each output (`dora.gains`).
 
     W + A B is never made: the narrow products cost rank * (inputs + outputs) for each row instead of inputs * outputs
@@ -69,6 +72,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     Raises:
         UnsupportedError: a weight has no adapter; all are named.
     """
+    graph, rows = with_skips(graph, rows)
     names, readers = graph.parameter_names(), graph.consumers()
     after, table, adapters, refused = graph.copy(), list[SchemeRow](), list[Adapter](), list[str]()
     number = 1 + max((node.op.key for node in graph.nodes if isinstance(node.op, ops.Dropout | ops.CallKey)), default=0)
@@ -77,7 +81,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     found: dict[str, Value] = {}  # what they multiply by
     for row in rows:
         table.append(SchemeRow(row.parameter, row.fraction, row.why))
-        if (wanted := row.adapter) is None:
+        if (wanted := row.adapter) is None or isinstance(wanted, SkipLoRA):
             continue
         place = find_place(names[row.parameter], readers)
         why_not = _problem(wanted, place, made)

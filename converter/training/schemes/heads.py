@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.support.notes import Note
-from converter.training.schemes.channels import Channels
 from converter.training.schemes.dora import problem as problem_of_dora
 from converter.training.schemes.lora import Contraction, LoRA
+from converter.training.schemes.skip import Adapting
 from converter.training.schemes.structure import Member
 
 #: What is granted to each parameter, and why.
-Granted = Mapping[str, tuple[float | LoRA | Channels, str]]
+Granted = Mapping[str, tuple[float | Adapting, str]]
 
 
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:

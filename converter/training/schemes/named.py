@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from converter.support.errors import UsageError, nearest
 from converter.training.schemes.channels import Channels
-from converter.training.schemes.choose.adapters import low_rank, low_rank_of, of_channels
+from converter.training.schemes.choose.adapters import low_rank, low_rank_of, of_channels, skips
 from converter.training.schemes.choose.layers import bias_only, full, last
 from converter.training.schemes.choose.sparse import sparse
 from converter.training.schemes.heads import whole_head
 from converter.training.schemes.lora import LoRA
 from converter.training.schemes.scheme import Grant, UpdateScheme
+from converter.training.schemes.skip import SkipLoRA
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,21 @@ def _channels(name: str, text: str) -> UpdateScheme | None:
     return UpdateScheme(name, choose=of_channels(part), adapter=part)
 
 
+def _skips(name: str, text: str) -> UpdateScheme | None:
+    number, said, blocks = text.partition(":")
+    rank, last = _count(number), _count(blocks)
+    if rank is None or (said and last is None):
+        return None
+    adapter = SkipLoRA(rank)
+    return UpdateScheme(name, choose=skips(adapter, last), adapter=adapter)
+
+
 #: Families by their names.
 FAMILIES: dict[str, Family] = {
     "last": Family(("last-K",), ("last-3",), _last),
     "lora": Family(("lora-RANK", "lora-RANK:q_proj,v_proj"), ("lora-16",), _low_rank(dora=False)),
     "dora": Family(("dora-RANK",), ("dora-16",), _low_rank(dora=True)),
+    "skip-lora": Family(("skip-lora-RANK", "skip-lora-RANK:BLOCKS"), ("skip-lora-16", "skip-lora-8:4"), _skips),
     "channels": Family(("channels-PERCENT",), ("channels-10",), _channels),
 }
 
@@ -88,6 +99,7 @@ NAMED: dict[str, UpdateScheme] = {
     "pockengine": _SPARSE,
     "lora": _of_family("lora", "8", "lora"),
     "dora": _of_family("dora", "8", "dora"),
+    "skip-lora": _of_family("skip-lora", "8", "skip-lora"),
     "channels": _of_family("channels", "25", "channels"),
 }
 
@@ -116,8 +128,8 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
         )
     if update in NAMED:
         return NAMED[update]
-    kind, _, text = update.partition("-")
-    scheme = FAMILIES[kind].read(update, text) if kind in FAMILIES else None
+    family = next((kind for kind in FAMILIES if update.startswith(f"{kind}-")), None)
+    scheme = FAMILIES[family].read(update, update.removeprefix(f"{family}-")) if family is not None else None
     if scheme is None:
         forms = [form for family in FAMILIES.values() for form in family.forms]
         raise UsageError(

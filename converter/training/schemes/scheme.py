@@ -13,11 +13,12 @@ from converter.support.errors import UsageError, nearest
 from converter.training.schemes.channels import Channels
 from converter.training.schemes.heads import Granted
 from converter.training.schemes.lora import LoRA
+from converter.training.schemes.skip import Adapting, SkipLoRA
 from converter.training.schemes.structure import Member, members
 
 #: What a rule grants: the fraction of the input channels that trains ("all": 1), only the biases of what it matches, or
 #: adapters of its kernels.
-Grant = float | Literal["bias", "all"] | LoRA | Channels
+Grant = float | Literal["bias", "all"] | Adapting
 
 #: Parameters that a message names.
 _MOST_NAMES = 3
@@ -33,7 +34,7 @@ class SchemeRow:
     parameter: str
     fraction: float
     why: str
-    adapter: LoRA | Channels | None = None
+    adapter: Adapting | None = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class UpdateScheme:
 
     Attributes:
         name: for reports.
-        rules: glob over parameter names -> fraction of the input channels in 0..1, "bias", a LoRA or Channels. Of
-            several matching rules the last one holds; a parameter that none matches is frozen. Empty when `choose` is
-            given.
+        rules: glob over parameter names -> fraction of the input channels in 0..1, "bias", a LoRA, a SkipLoRA or
+            Channels. Of several matching rules the last one holds; a parameter that none matches is frozen. Empty when
+            `choose` is given.
         choose: picks the grants from the model's structure instead.
         adapter: what `choose` may grant beside fractions.
     """
@@ -52,13 +53,13 @@ class UpdateScheme:
     name: str
     rules: Mapping[str, Grant] = field(default_factory=dict)
     choose: Callable[[list[Member]], Granted] | None = None
-    adapter: LoRA | Channels | None = None
+    adapter: Adapting | None = None
 
     @property
-    def adapters(self) -> tuple[LoRA | Channels, ...]:
+    def adapters(self) -> tuple[Adapting, ...]:
         """The adapters that it may grant."""
         own = () if self.adapter is None else (self.adapter,)
-        return *own, *(grant for grant in self.rules.values() if isinstance(grant, LoRA | Channels))
+        return *own, *(grant for grant in self.rules.values() if isinstance(grant, Adapting))
 
     def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[SchemeRow]:
         """Return the table of the scheme for a model, in order of use.
@@ -82,7 +83,7 @@ class UpdateScheme:
                 fraction, why = 0.0, "no output with a loss depends on it"
             if isinstance(fraction, Channels) and not member.parameter.trainable:
                 fraction, why = 0.0, "not trainable in the model"
-            if isinstance(fraction, LoRA | Channels):
+            if isinstance(fraction, Adapting):
                 rows.append(_adapted(member, fraction, why))
                 continue
             if not member.parameter.trainable:
@@ -104,7 +105,7 @@ class UpdateScheme:
 
     def _by_rules(self, everything: list[Member]) -> Granted:
         names = [m.name for m in everything]
-        granted: dict[str, tuple[float | LoRA | Channels, str]] = {}
+        granted: dict[str, tuple[float | Adapting, str]] = {}
         for pattern, grant in self.rules.items():
             matched = [m for m in everything if fnmatchcase(m.name, pattern)]
             if not matched:
@@ -112,7 +113,7 @@ class UpdateScheme:
                     f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}",
                     page="update-rules",
                 )
-            if isinstance(grant, LoRA | Channels):
+            if isinstance(grant, Adapting):
                 granted |= {m.name: (grant, f"rule {pattern} = {grant}") for m in matched}
                 if not any(m.role == "kernel" for m in matched):
                     others = ", ".join(f"{m.name} ({_said(m)})" for m in matched[:_MOST_NAMES])
@@ -136,10 +137,12 @@ def _said(member: Member) -> str:
     return f"a {member.role}" if member.role in ("bias", "scale") else str(member.place)
 
 
-def _adapted(member: Member, adapter: LoRA | Channels, why: str) -> SchemeRow:
+def _adapted(member: Member, adapter: Adapting, why: str) -> SchemeRow:
     """Return the row of a parameter that was granted an adapter."""
     if member.role != "kernel":
         return SchemeRow(member.name, 0.0, f"{why}: adapts kernels; stays frozen, {_said(member)}")
+    if isinstance(adapter, SkipLoRA):
+        return SchemeRow(member.name, 0.0, why, adapter)
     trains = "its adapter trains" if isinstance(adapter, LoRA) else "a change of some of its channels trains"
     return SchemeRow(member.name, 0.0, f"{why}: frozen, {trains}", adapter)
 
@@ -152,8 +155,8 @@ def _fraction(pattern: str, grant: Any) -> float | None:
         return 1.0
     if isinstance(grant, bool) or not isinstance(grant, Real) or not 0 <= float(grant) <= 1:
         raise UsageError(
-            f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all" nor a LoRA nor '
-            "Channels",
+            f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all" nor a LoRA nor a '
+            "SkipLoRA nor Channels",
             page="update-rules",
         )
     return float(grant)

@@ -81,11 +81,11 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             _uses(readers.get(v, [])),
             find_place(v, readers),
             products[first_use.get(v, len(graph.nodes))],
-            any(isinstance(node.op, ops.DepthwiseConv2D) for _, node in _users(v, readers)),
+            any(isinstance(node.op, ops.DepthwiseConv2D) for _, node in users(v, readers)),
             leads_to.get(v, frozenset()),
             first_use.get(v, len(graph.nodes)),
-            max((places_of[node.outputs[0]] for _, node in _users(v, readers)), default=len(graph.nodes)),
-            roles[v] == "kernel" and any(isinstance(node.op, ops.Gather) for _, node in _users(v, readers)),
+            max((places_of[node.outputs[0]] for _, node in users(v, readers)), default=len(graph.nodes)),
+            roles[v] == "kernel" and any(isinstance(node.op, ops.Gather) for _, node in users(v, readers)),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
@@ -111,7 +111,7 @@ def _blocks(kernels: Mapping[str, bool], blocks: Sequence[str] | None) -> dict[s
 
 def _leads_to(graph: Graph, kernels: Sequence[Value], readers: dict[Value, list[Node]]) -> dict[Value, frozenset[str]]:
     """Return for each kernel, the names of those that are multiplied with what was computed with it."""
-    results = {k: [node.output for _, node in _users(k, readers) if not node.op.bodies()] for k in kernels}
+    results = {k: [node.output for _, node in users(k, readers) if not node.op.bodies()] for k in kernels}
     found = {}
     for kernel in kernels:
         reached = dependents(graph, [kernel])
@@ -156,19 +156,19 @@ def _uses(readers: list[Node]) -> str:
     return f"a weight of {kinds}" if len(readers) == 1 else f"a weight used {len(readers)} times ({kinds})"
 
 
-def _users(value: Value, readers: dict[Value, list[Node]]) -> list[tuple[Value, Node]]:
+def users(value: Value, readers: dict[Value, list[Node]]) -> list[tuple[Value, Node]]:
     """Return what reads a parameter, or another view or a multiple of it, and which."""
     found = []
     for node in readers.get(value, []):
         hands_on = isinstance(node.op, _THROUGH) or factor_of(node, value) is not None
-        found += _users(node.output, readers) if hands_on else [(value, node)]
+        found += users(node.output, readers) if hands_on else [(value, node)]
     return found
 
 
 def role_of(value: Value, readers: dict[Value, list[Node]], producers: dict[Value, Node]) -> str:
     """Return how the graph uses a parameter."""
     roles: set[str] = set()
-    for view, node in _users(value, readers):
+    for view, node in users(value, readers):
         if node.op.bodies():
             roles |= _roles_in_bodies(node, view)
         elif isinstance(node.op, ops.Layer):

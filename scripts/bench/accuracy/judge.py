@@ -19,7 +19,7 @@ OPTIMIZER = "adam"
 #: Of the machine that this runs on: what is learned does not depend on it, how long that takes does.
 TARGET = "litert-2/x86-64"
 #: Schemes that leave the first layers as they are.
-FROZEN_BELOW = ("sparse", "head")
+FROZEN_BELOW = ("sparse", "head", "skip-lora-8")
 #: The share of the steps in which the learning rate rises to what is given; then it falls to 0 along a cosine.
 WARM_UP = 0.1
 #: Steps whose CPU time is measured, after one that is not.

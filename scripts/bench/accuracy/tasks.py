@@ -100,7 +100,7 @@ PRETRAINED = (
         of_each=20,
         batch=8,
         epochs=10,
-        rates={"full": 3e-4, "sparse": 1e-3, "lora": 3e-3, "head": 1e-2},
+        rates={"full": 3e-4, "sparse": 1e-3, "lora": 3e-3, "skip-lora-8": 3e-3, "head": 1e-2},
     ),
     Task(
         name="minilm",

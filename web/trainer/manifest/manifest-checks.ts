@@ -50,7 +50,7 @@ class ManifestChecks {
 
   constructor(private readonly manifest: Manifest) {
     this.state = new Map(manifest.stateTensors.map((tensor) => [tensor.tensor, tensor]));
-    this.stepOnFeatures = `${manifest.stepName}_features`;
+    this.stepOnFeatures = manifest.stepOnFeatures;
     this.signatures = manifest.fields.signatures;
     this.byRows = [manifest.stepName, "evaluate", "infer"].filter((name) => this.signatures.has(name));
   }

@@ -132,6 +132,11 @@ export class Manifest {
     return this.accumulates ? "accumulate" : "train";
   }
 
+  /** The name of the signature that takes what the frozen first layers gave, where a program offers `features`. */
+  get stepOnFeatures(): string {
+    return `${this.stepName}_features`;
+  }
+
   /** The name of the signature that changes the state. */
   get updatingName(): "apply" | "train" {
     return this.stepName === "train" ? "train" : "apply";

@@ -37,21 +37,22 @@ export class Engine {
 
   /**
    * A training step; returns the loss before it. The state is then not to be trusted if that is not finite. Throws
-   * DivergedError: something that the step writes is not finite; nor is the state to be trusted then.
+   * DivergedError: something that the step writes is not finite; nor is the state to be trusted then. `signature` takes
+   * the rows: of the model's inputs, or of what its first layers gave.
    */
-  async train(batch: Batch, rate: number): Promise<number> {
-    if (this.manifest.accumulates) return await this.trainByParts(batch, rate);
-    const outputs = await this.update("train", rate, batch);
+  async train(batch: Batch, rate: number, signature: string = this.manifest.stepName): Promise<number> {
+    if (this.manifest.accumulates) return await this.trainByParts(batch, rate, signature);
+    const outputs = await this.update(signature, rate, batch);
     await this.checkWritten(outputs, lossOf(outputs), rate);
     return lossOf(outputs);
   }
 
   /** Adds up the gradients of micro-batches, then updates. */
-  private async trainByParts(batch: Batch, rate: number): Promise<number> {
+  private async trainByParts(batch: Batch, rate: number, signature: string): Promise<number> {
     if (this.isHalfDone) await this.write(await this.read());
     this.isHalfDone = true;
     let sum = 0;
-    for (const part of batch.shares(this.manifest.microBatch)) sum += lossOf(await this.call("accumulate", part));
+    for (const part of batch.shares(this.manifest.microBatch)) sum += lossOf(await this.call(signature, part));
     const loss = Math.fround(sum);
     if (Number.isFinite(loss)) {
       await this.checkWritten(await this.update("apply", rate), loss, rate);

@@ -12,6 +12,7 @@ import { Curriculum, inBatches } from "./batches.ts";
 import type { Engine } from "./engine.ts";
 import type { TrainEvent } from "./events.ts";
 import type { Gate } from "./gate.ts";
+import { KeptFeatures } from "./kept-features.ts";
 import type { WholePlan } from "./plan.ts";
 
 const MOST_STEPS = 10_000_000;
@@ -38,6 +39,7 @@ export class Training {
   private readonly rates: Float32Array;
   private readonly progress: Judge;
   private readonly standstill: Standstill;
+  private readonly features: KeptFeatures;
   private before: StoredTensor[] = [];
   private fingerprint = "";
 
@@ -54,6 +56,7 @@ export class Training {
     this.curriculum = new Curriculum(samples, plan, shop.program.manifest.batch);
     this.rates = ratesOf(plan, this.curriculum.stepsPerEpoch, shop.program.manifest);
     this.standstill = new Standstill(this.rates, shop.program.manifest.runningRate);
+    this.features = new KeptFeatures(shop.program.manifest, shop.engine);
     this.progress = new Judge(plan.earlyStop?.patience ?? null);
   }
 
@@ -81,6 +84,9 @@ export class Training {
       resumedAt: done,
       before,
     };
+    for (const batch of this.features.calls([...this.samples, ...(plan.replay?.samples ?? [])])) {
+      await this.shop.alone(() => this.features.keep(batch, this.shop.checkGoesOn));
+    }
     for (let epoch = Math.floor(done / perEpoch); epoch < plan.epochs && !this.progress.isOver; epoch++) {
       yield* this.epoch(epoch, done);
       if (!this.isSettled) yield* this.judge(epoch);
@@ -115,7 +121,7 @@ export class Training {
       const rate = this.rates[step] ?? 0;
       let loss: number;
       try {
-        loss = await alone(() => engine.train(rows, rate));
+        loss = await alone(() => engine.train(this.features.of(rows), rate, this.features.stepName));
       } catch (error) {
         if (!(error instanceof DivergedError)) throw error;
         return yield await this.diverged(epoch, step, Number.NaN, error.message);

@@ -8,6 +8,7 @@ from converter.support.errors import UsageError, nearest
 from converter.training.schemes.channels import Channels, problem
 from converter.training.schemes.heads import Granted, own_head, scores_words, whole_head, without_adapter, without_words
 from converter.training.schemes.lora import Contraction, LoRA
+from converter.training.schemes.skip import SkipLoRA
 from converter.training.schemes.structure import Member
 
 
@@ -86,5 +87,40 @@ def of_channels(part: Channels) -> Callable[[list[Member]], Granted]:
                 page="update-rules",
             )
         return without_words({**granted, **head}, everything)
+
+    return choose
+
+
+def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Granted]:
+    """Return what chooses ways to the logits from the inputs of blocks and of the head, and nothing else.
+
+    Blocks are those with several kernels, and where no block has, the layers with a kernel; all of them, or the last
+    ones. Raises UsageError where there is none before the head.
+    """
+
+    def choose(everything: list[Member]) -> Granted:
+        kernels = [m for m in everything if m.role == "kernel"]
+        head = max(kernels, key=lambda m: m.last_use, default=None)
+        blocks: dict[str, list[Member]] = {}
+        for member in kernels:
+            if member is not head:
+                blocks.setdefault(member.block, []).append(member)
+        repeated = {block: inside for block, inside in blocks.items() if len(inside) > 1} or blocks
+        first = {
+            block: next((m for m in inside if m.depthwise or isinstance(m.place, Contraction)), None)
+            for block, inside in repeated.items()
+        }
+        found = [(block, m) for block, m in first.items() if m is not None]
+        if head is None or not found:
+            raise UsageError(
+                "skip-lora leads from the inputs of blocks to the logits, and no block or layer that multiplies by a "
+                "weight outside of a loop stands before the head of this model: choose 'head'",
+                page="update-rules",
+            )
+        chosen = found if last is None else found[-last:]
+        return {
+            **{m.name: (adapter, f"{adapter}, first kernel of {block}") for block, m in chosen},
+            head.name: (adapter, f"{adapter}, the head"),
+        }
 
     return choose

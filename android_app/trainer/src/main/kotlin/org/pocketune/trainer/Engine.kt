@@ -106,20 +106,21 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     /**
      * A training step; returns the loss before it. The state is then not to be trusted if that is not finite.
      *
+     * @param signature that takes the rows: of the model's inputs, or of what its first layers gave.
      * @throws DivergedException a gradient is too large, or something that the step writes is not finite; nor is the state
      *   to be trusted then.
      */
-    fun train(batch: Batch, rate: Float): Float =
-        if (manifest.updatingName == UPDATE) trainByParts(batch, rate) else trainAtOnce(batch, rate)
+    fun train(batch: Batch, rate: Float, signature: String = manifest.stepName): Float =
+        if (manifest.updatingName == UPDATE) trainByParts(batch, rate, signature) else trainAtOnce(batch, rate, signature)
 
-    private fun trainAtOnce(batch: Batch, rate: Float): Float {
-        val train = filled("train", batch)
+    private fun trainAtOnce(batch: Batch, rate: Float, signature: String): Float {
+        val train = filled(signature, batch)
         update(train, rate) { train.loss() }
         return train.loss()
     }
 
     /** Adds up the gradients of the parts of a batch, then updates. */
-    private fun trainByParts(batch: Batch, rate: Float): Float {
+    private fun trainByParts(batch: Batch, rate: Float, signature: String): Float {
         if (isHalfDone) write(read())
         isHalfDone = true
         // `accumulate` gives the part's share of the loss and adds that of the gradient, `gradients` gives its own means.
@@ -127,7 +128,7 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         var sum = 0.0
         for (part in (if (ofMeans) batch else batch.asShares()).parts(manifest.microBatch)) {
             val share = if (ofMeans) part.weight / batch.weight else 1.0
-            val step = filled(manifest.stepName, part)
+            val step = filled(signature, part)
             run(step)
             sum += share * step.loss()
             if (!sum.isFinite()) return sum.toFloat()

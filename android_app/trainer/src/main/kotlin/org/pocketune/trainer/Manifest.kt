@@ -165,6 +165,9 @@ data class Manifest(
             accumulates -> "accumulate"
             else -> "train"
         }
+
+    /** Takes what the frozen first layers gave in place of the model's inputs, where a program offers `features`. */
+    internal val stepOnFeatures: String get() = "${stepName}_features"
     internal val updatingName: String get() = if (stepName == "train") "train" else UPDATE
 
     /** The signatures for an accelerator: all but the update of a split program. */

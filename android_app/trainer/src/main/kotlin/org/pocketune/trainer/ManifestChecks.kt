@@ -47,7 +47,7 @@ private fun newer(format: String) =
 private class ManifestChecks(private val manifest: Manifest) {
     private val state = manifest.stateTensors.associateBy { it.tensor }
     private val signatures = manifest.signatures
-    private val stepOnFeatures = "${manifest.stepName}_features"
+    private val stepOnFeatures = manifest.stepOnFeatures
 
     /** The signatures that a program of several lengths has for each of them. */
     private val byRows = listOf(manifest.stepName, "evaluate", "infer").filter { it in signatures }

@@ -41,6 +41,7 @@ internal class Training(
     private val perEpoch = curriculum.stepsPerEpoch
     private val rates = rates()
     private val steps = rates.size
+    private val features = KeptFeatures(manifest, engine)
     private val watch = Watch(events, plan.stalledMillis)
     private val before = engine.read()
     private val fingerprint by lazy(::digest)
@@ -67,6 +68,7 @@ internal class Training(
         val asBuilt = evaluate()
         val done = if (plan.checkpointEvery > 0) takeUp() else 0
         events.send(TrainEvent.Started(samples.size, heldOut.size, plan.epochs, steps, done, asBuilt))
+        features.keep(samples + plan.replay?.samples.orEmpty(), shop.checkGoesOn)
         for (epoch in done / perEpoch until plan.epochs) {
             if (!epoch(epoch, done) || !judge(epoch)) return
             if (progress.isOver || (epoch + 1) * perEpoch >= steps) break
@@ -94,7 +96,7 @@ internal class Training(
             val started = System.nanoTime()
             val loss =
                 try {
-                    watch.over(step) { engine.train(rows, rates[step]) }
+                    watch.over(step) { engine.train(features.of(rows), rates[step], features.stepName) }
                 } catch (error: DivergedException) {
                     return diverged(epoch, step, Float.NaN, checkNotNull(error.message))
                 }

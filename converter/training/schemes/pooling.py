@@ -1,0 +1,124 @@
+"""Pooling of what Skip-LoRA reads: positions come together as the net brings them together before its head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from converter.ir import Builder, Graph, Node, Value, ops
+
+#: A mask that leaves no position is no pole, as in the mean pooling of sentence encoders.
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How a value [rows, positions..., channels] becomes what is multiplied by A: [rows, channels], or with positions.
+
+    Attributes:
+        positions: of the value, of each row.
+        kept: whether each stays one of its own, as the head gives something for each.
+        token: the one that is read.
+        mask: what they are weighted by in the mean, [rows, positions, 1]; without one and without a token all count
+            alike.
+    """
+
+    positions: int
+    kept: bool = False
+    token: int | None = None
+    mask: Value | None = None
+
+    def apply(self, b: Builder, x: Value, rows: int) -> Value:
+        """Return the value, pooled: [rows, channels], or [rows, positions, channels] where each position is kept."""
+        channels = x.shape[-1]
+        if self.kept:  # rows stay the first axis: what is kept is kept by row
+            return b.reshape(x, (rows, channels) if self.positions == 1 else (rows, self.positions, channels))
+        if self.token is not None:
+            by_position = b.reshape(x, (rows, self.positions, channels))
+            return b.reshape(b.part(by_position, self.token, self.token + 1, axis=1), (rows, channels))
+        if self.mask is not None:
+            mask = b.reshape(self.mask, (rows, self.positions, 1))
+            weighted = b(ops.Mul(), b.reshape(x, (rows, self.positions, channels)), mask)
+            return b(ops.Div(), b.sum(weighted, (1,)), b(ops.Maximum(), b.sum(mask, (1,)), _LEAST))
+        if x.shape[0] != rows or len(x.shape) < 3:
+            x = b.reshape(x, (rows, self.positions, channels))
+        return b(ops.Mean(tuple(range(1, len(x.shape) - 1))), x)
+
+    def __str__(self) -> str:
+        if self.kept:
+            return "as it is" if self.positions == 1 else f"at each of {self.positions} positions"
+        if self.token is not None:
+            return f"of position {self.token} of {self.positions}, which the head reads"
+        if self.mask is not None:
+            return f"in the mean of {self.positions} positions, weighted as before the head"
+        return f"in the mean of {self.positions} positions"
+
+
+def pooling_of(graph: Graph, value: Value, head: Node, rows: int) -> Pooling | str:
+    """Return how a value is pooled on its way to what the head gives, or why it cannot be.
+
+    Args:
+        graph: the forward graph.
+        value: [rows, positions..., channels], or with the first axes as one.
+        head: gives [rows, positions..., classes].
+        rows: of a batch.
+    """
+    own, given = prod(value.shape[:-1]), prod(head.output.shape[:-1])
+    if own % rows or given % rows:
+        return f"it has the shape {list(value.shape)}, which {rows} rows do not share evenly"
+    own, given = own // rows, given // rows
+    if own == given:
+        return Pooling(own, kept=True)
+    if given != 1:
+        return f"it has {own} positions, and the last layer gives {given}"
+    if len(value.shape) > 3:  # pictures: no net that reads one pixel of them is known
+        return Pooling(own)
+    ends = list(_ends(graph, head.inputs[0], own))
+    tokens = {token for token in (_token(node, own) for node in ends) if token is not None}
+    if len(tokens) == 1:
+        return Pooling(own, token=tokens.pop())
+    masks = [mask for mask in (_mask(graph, node, own, rows) for node in ends) if mask is not None]
+    return Pooling(own, mask=masks[0] if len(masks) == 1 else None)
+
+
+def _ends(graph: Graph, value: Value, positions: int) -> Iterator[Node]:
+    """Yield the nodes before a value that read an axis of so many positions and give none."""
+    producers, seen, waiting = graph.producers(), set[Value](), [value]
+    while waiting:
+        value = waiting.pop()
+        node = producers.get(value)
+        if node is None or value in seen:
+            continue
+        seen.add(value)
+        with_positions = [v for v in node.inputs if positions in v.shape[:-1]]
+        if with_positions and _gives_none(node, positions):
+            yield node
+        waiting += [v for v in node.inputs if v not in with_positions]
+
+
+def _gives_none(node: Node, positions: int) -> bool:
+    """Return whether nothing that a node gives has such an axis before its last."""
+    return all(positions not in v.shape[:-1] for v in node.outputs)
+
+
+def _token(node: Node, positions: int) -> int | None:
+    """Return the position that a node takes out of so many, if it takes one."""
+    if not isinstance(node.op, ops.Slice):
+        return None
+    before, after = node.inputs[0].shape, node.op.size
+    cut = [axis for axis, (many, left) in enumerate(zip(before, after, strict=True)) if many != left]
+    if len(cut) != 1 or before[cut[0]] != positions or after[cut[0]] != 1:
+        return None
+    return node.op.begin[cut[0]]
+
+
+def _mask(graph: Graph, node: Node, positions: int, rows: int) -> Value | None:
+    """Return what positions are multiplied by before a node sums them up, one number for each."""
+    if not isinstance(node.op, ops.Sum | ops.Mean):
+        return None
+    before = graph.producers().get(node.inputs[0])
+    if before is None or not isinstance(before.op, ops.Mul):
+        return None
+    found = [v for v in before.inputs if v.type.size == rows * positions and v.shape[-1:] == (1,)]
+    return found[0] if len(found) == 1 else None

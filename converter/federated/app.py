@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
 
-#: Where Flower keeps what a client's optimizer had at the end of a round, by run.
+#: Where Flower keeps what stays with a client from round to round, by run.
 _SLOTS = "pocketune-slots"
 #: Flower's code of an error that an app raised.
 RAISED = 2
@@ -38,6 +38,8 @@ def client_app(
     threads: int = 1,
     mods: Any = (),
     privacy: Privacy | None = None,
+    personal: Iterable[str] = (),
+    own: str | Path | None = None,
 ) -> ClientApp:
     """Return a Flower `ClientApp` that trains and evaluates a program on a client's rows.
 
@@ -54,6 +56,8 @@ def client_app(
         threads: processor cores of a step.
         mods: Flower's, that see what leaves. A server that asks for clipping (`clipping_norm`) gets it without one.
         privacy: clipping and noise of the owner. None: neither.
+        personal: patterns of tensors that stay here (FedPer); the server needs the same.
+        own: a state file of this client's whole model, from which what is personal begins. None: none is kept.
 
     Raises:
         UsageError: Flower is not installed, or the program is none that several can train.
@@ -62,7 +66,7 @@ def client_app(
     from flwr.app import ConfigRecord, MetricRecord
     from flwr.clientapp import ClientApp
 
-    opened = _Opened(program, bounds or Bounds(), threads)
+    opened = _Opened(program, bounds or Bounds(), threads, tuple(personal), own)
     opened()  # what is wrong with it is said now
     rows = _Rows(data)
     judged = rows if held_out is None else _Rows(held_out)
@@ -72,8 +76,7 @@ def client_app(
     @_answered
     def train(message: Message, context: Context) -> dict[str, Any]:
         arrays, config = content_of(message)
-        kept = context.state.array_records.get(_SLOTS)
-        trained, figures, slots = opened().train(arrays, config, rows(context), unpacked(kept) if kept else {})
+        trained, figures, slots = opened().train(arrays, config, rows(context), _kept(context))
         if slots:
             context.state[_SLOTS] = packed(slots)
         return {"arrays": packed(trained), "metrics": MetricRecord(figures)}
@@ -81,7 +84,7 @@ def client_app(
     @app.evaluate()
     @_answered
     def evaluate(message: Message, context: Context) -> dict[str, Any]:
-        return {"metrics": MetricRecord(opened().evaluate(*content_of(message), judged(context)))}
+        return {"metrics": MetricRecord(opened().evaluate(*content_of(message), judged(context), _kept(context)))}
 
     @app.query()
     @_answered
@@ -98,6 +101,8 @@ class _Opened:
     program: Readable
     bounds: Bounds
     threads: int
+    personal: tuple[str, ...] = ()
+    own: str | Path | None = None
 
     def __call__(self) -> Participant:
         """Return the participant; raise UsageError where the file cannot be read."""
@@ -115,7 +120,13 @@ def _changed(path: str | os.PathLike) -> int:
 @lru_cache(maxsize=2)
 def _participant(opened: _Opened, changed: int) -> Participant:
     """Return the participant of this process; `changed` says when the file was."""
-    return Participant(opened.program, opened.bounds, opened.threads)
+    return Participant(opened.program, opened.bounds, opened.threads, opened.personal, opened.own)
+
+
+def _kept(context: Context) -> dict[str, np.ndarray]:
+    """Return what stays with a client from round to round; nothing before its first."""
+    kept = context.state.array_records.get(_SLOTS)
+    return unpacked(kept) if kept else {}
 
 
 class _Rows:

@@ -5,10 +5,12 @@ Nothing here is Flower's: a client in another language checks the same, in the s
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from converter.support.words import counted
 _MU, _ANCHOR = "/proximal_mu", "/proximal_anchor/"
 #: Where the owner sets no bound: so many times the norm of what was built, and as much for each number (see `check`).
 _NORMS, _EACH = 10.0, 10.0
+_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class RefusedRound(UsageError):
@@ -75,35 +78,46 @@ class Exchange:
 
     Attributes:
         identity: what the programs of all clients have in common, see `identity_of`.
-        trained: the trained tensors and statistics, by the model's names.
-        slots: those of the optimizer, which stay at home unless the server sends them; FedProx's are none of them.
+        trained: the trained tensors and statistics that are shared, by the model's names.
+        personal: those that stay at home.
+        slots: those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are
+            none of them.
+        kept: tensors of the program that a client has from round to round, with their shapes as stored: slots, what is
+            personal, and its slots.
         norm: the largest L2 norm of all trained arrays together that is taken.
     """
 
-    def __init__(self, program: ProgramFile, norm: float | None = None) -> None:
+    def __init__(self, program: ProgramFile, norm: float | None = None, personal: Iterable[str] = ()) -> None:
         """Reads what travels from a program.
 
         Args:
             program: any of `pocketune.build`.
             norm: the owner's bound. None: ten times that of what was built, and ten times the root of the number of
                 numbers.
+            personal: patterns of names, `head/*`: what they match trains, and does not travel (FedPer).
 
         Raises:
-            UsageError: its trained channels are chosen on the device, so that no two mean the same, or an older
+            UsageError: a pattern matches nothing, nothing is left to share, its trained channels are chosen on the
+                device, so that no two mean the same, or an older
                 Pocketune built it.
         """
         manifest = program.manifest
         self.identity = identity_of(manifest)
         kept = [t for t in manifest.state_tensors if t.dtype == "float32" and t.tensor != LOSS_OF_STEP]
-        self.trained = {t.name: Travelling.of(t) for t in kept if not t.slot}
-        self.slots = {t.name: Travelling.of(t) for t in kept if t.slot and _MU not in t.name and _ANCHOR not in t.name}
+        everything = {t.name: Travelling.of(t) for t in kept if not t.slot}
+        self.personal = _personal(everything, list(personal))
+        self.trained = {name: one for name, one in everything.items() if name not in self.personal}
+        slots = {t.name: Travelling.of(t) for t in kept if t.slot and _MU not in t.name and _ANCHOR not in t.name}
+        own = {name: one for name, one in slots.items() if any(name.endswith(f"/{of}") for of in self.personal)}
+        self.slots = {name: one for name, one in slots.items() if name not in own}
+        self.kept = {one.tensor: one.stored for one in (*slots.values(), *self.personal.values())}
         self._mu = next((t.tensor for t in kept if t.slot and t.name.endswith(_MU)), None)
         self._anchors = {
-            self.trained[t.name.partition(_ANCHOR)[2]].tensor: t.tensor for t in kept if t.slot and _ANCHOR in t.name
+            everything[t.name.partition(_ANCHOR)[2]].tensor: t.tensor for t in kept if t.slot and _ANCHOR in t.name
         }
         head = manifest.head
         self._later = None if head is None or head.names is None else (head.bias, head.own)
-        built = self.sent({t.tensor: program.initial(t) for t in kept if not t.slot})
+        built = self.sent({t.tensor: program.initial(t) for t in kept if t.name in self.trained})
         numbers = sum(array.size for array in built.values())
         self.norm = _NORMS * self._norm(built) + _EACH * sqrt(numbers) if norm is None else norm
 
@@ -137,6 +151,10 @@ class Exchange:
         """
         expected = self._travelling(self.asks_slots(arrays))
         for name in arrays:
+            if name in self.personal:
+                raise RefusedRound(
+                    f"{sender} sent {name!r}, which is personal here and stays: both need the same patterns (personal)"
+                )
             if name not in expected:
                 raise RefusedRound(
                     f"{sender} sent {name!r}, which this program does not train.{nearest(name, expected)}"
@@ -156,16 +174,20 @@ class Exchange:
         """Whether the program was built with FedProx's term."""
         return self._mu is not None
 
-    def begun(self, taken: Mapping[str, np.ndarray], mu: float | None = None) -> dict[str, np.ndarray]:
+    def begun(
+        self, taken: Mapping[str, np.ndarray], mu: float | None = None, own: Mapping[str, np.ndarray] = _NOTHING
+    ) -> dict[str, np.ndarray]:
         """Return what a round begins with: the tensors of the server, and what FedProx's term is held by.
 
         Args:
             taken: by the program's tensors, as `taken` gives them.
             mu: of the term; None: that of the program.
+            own: what is personal, by the program's tensors.
         """
-        anchors = {anchor: taken[tensor] for tensor, anchor in self._anchors.items()}
-        own = {} if mu is None or self._mu is None else {self._mu: np.array([mu], np.float32)}
-        return {**taken, **anchors, **own}
+        begins = {**own, **taken}
+        anchors = {anchor: begins[tensor] for tensor, anchor in self._anchors.items() if tensor in begins}
+        asked = {} if mu is None or self._mu is None else {self._mu: np.array([mu], np.float32)}
+        return {**begins, **anchors, **asked}
 
     def asks_slots(self, arrays: Iterable[str]) -> bool:
         """Return whether what a server sent has the optimizer's slots, which it then gets back."""
@@ -191,6 +213,23 @@ class Exchange:
 
     def _travelling(self, slots: bool) -> dict[str, Travelling]:
         return self.trained | (self.slots if slots else {})
+
+
+def _personal(trained: Mapping[str, Travelling], patterns: list[str]) -> dict[str, Travelling]:
+    """Return the tensors that patterns match. Raises UsageError where one matches nothing, or all match."""
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in trained):
+            raise UsageError(
+                f"personal: {pattern!r} matches no trained tensor.{nearest(pattern, trained)} Trained are "
+                f"{', '.join(trained)}",
+                page="federated",
+            )
+    found = {name: one for name, one in trained.items() if any(fnmatch.fnmatchcase(name, p) for p in patterns)}
+    if found and len(found) == len(trained):
+        raise UsageError(
+            f"personal: {', '.join(patterns)} match all that trains, so nothing is shared", page="federated"
+        )
+    return found
 
 
 def identity_of(manifest: Manifest) -> str:

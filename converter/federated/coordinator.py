@@ -41,7 +41,14 @@ class Coordinator:
         exchange: what travels.
     """
 
-    def __init__(self, program: str | Path, folder: str | Path, held_out: Any = None, slots: bool = False) -> None:
+    def __init__(
+        self,
+        program: str | Path,
+        folder: str | Path,
+        held_out: Any = None,
+        slots: bool = False,
+        personal: Iterable[str] = (),
+    ) -> None:
         """Opens a program, and what is in the folder of an earlier run.
 
         Args:
@@ -49,13 +56,14 @@ class Coordinator:
             folder: for the results; made where it is not there.
             held_out: (x, y) or (x, y, weight) to evaluate on after each round; None: on nothing.
             slots: the optimizer's slots travel, and are averaged, too.
+            personal: patterns of tensors that stay with the clients; here they stay as built.
 
         Raises:
             UsageError: Flower is not installed, several cannot train the program, or the folder is of another.
         """
         require("federated", "a federated server")
         self._file: ProgramFile = read_program(program)
-        self.exchange = Exchange(self._file)
+        self.exchange = Exchange(self._file, personal=personal)
         self._folder, self._held_out, self._slots = Path(folder), held_out, slots
         self._folder.mkdir(parents=True, exist_ok=True)
         self._session = TrainingSession(program)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from converter.runtime.session.loop import arguments_of
 Arrays = Mapping[str, np.ndarray]
 #: Of a reply, by name: `num-examples` is what a strategy weighs by, the others are averaged by it.
 Figures = dict[str, float]
+_NOTHING: Arrays = MappingProxyType({})
 
 
 class Participant:
@@ -32,16 +35,35 @@ class Participant:
         exchange: what travels.
     """
 
-    def __init__(self, program: Readable, bounds: Bounds | None = None, threads: int = 1) -> None:
+    def __init__(
+        self,
+        program: Readable,
+        bounds: Bounds | None = None,
+        threads: int = 1,
+        personal: Iterable[str] = (),
+        own: str | Path | None = None,
+    ) -> None:
         """Opens a program.
 
+        Args:
+            program: the `.tflite`, or its bytes.
+            bounds: of the owner.
+            threads: processor cores of a step.
+            personal: patterns of what stays here (`Exchange`).
+            own: a state file of the whole model as it was last trained here, from which what is personal begins; made
+                where it is not there.
+
         Raises:
-            UsageError: it is none, or cannot be trained by several.
+            UsageError: it is none, or cannot be trained by several, or the file is of another program.
         """
         self.bounds = bounds or Bounds()
-        self.exchange = Exchange(read_program(program), self.bounds.norm)
+        self.exchange = Exchange(read_program(program), self.bounds.norm, personal)
         self._session = TrainingSession(program, threads)
-        self._built = self._session.state()
+        self._built, self._own = self._session.state(), None if own is None else Path(own)
+        if self._own is not None and self._own.exists():
+            self._session.restore(self._own)
+            held = self._session.state()
+            self._built |= {one.tensor: held[one.tensor] for one in self.exchange.personal.values()}
         self._lock = threading.Lock()
 
     def train(
@@ -53,11 +75,11 @@ class Participant:
             arrays: the trained tensors by name, with the optimizer's slots where these are to travel.
             config: `program` and what `Plan.of` reads.
             data: (x, y) or (x, y, weight) as for `TrainingSession.fit`.
-            slots: what this client's optimizer kept from its last round, as this gave them; empty: as built.
+            slots: what this client kept from its last round (`Exchange.kept`), as this gave it; empty: as built.
 
         Returns:
             As many arrays as came; `num-examples`, `loss` (mean over the last epoch, while it trains) and `seconds`;
-            the slots for the next round.
+            what to keep for the next round.
 
         Raises:
             RefusedRound: the program is another, or arrays or config are not what is taken here.
@@ -66,7 +88,9 @@ class Participant:
         """
         with self._lock:
             plan, kept = self._plan(config), self._kept(slots)
-            self._put(self.exchange.begun(self.exchange.taken(arrays), plan.proximal_mu), kept)
+            at_home = {**self._built, **kept}
+            own = {one.tensor: at_home[one.tensor] for one in self.exchange.personal.values()}
+            self._put(self.exchange.begun(self.exchange.taken(arrays), plan.proximal_mu, own), kept)
             begun, losses = time.monotonic(), _Losses(plan.steps)
             x, y, weight = arguments(data)
             done = (plan.round - 1) * plan.epochs
@@ -85,15 +109,19 @@ class Participant:
             figures = {"num-examples": examples(x, weight), "loss": losses.last, "seconds": time.monotonic() - begun}
             own = self.exchange.sent(state, self.exchange.asks_slots(arrays))
             sent = {name: own[name] for name in arrays}  # in the server's order, which Flower's mods go by
-            return sent, figures, {one.tensor: state[one.tensor] for one in self.exchange.slots.values()}
+            if self._own is not None:
+                self._session.save(self._own)
+                self._built |= {one.tensor: state[one.tensor] for one in self.exchange.personal.values()}
+            return sent, figures, {tensor: state[tensor] for tensor in self.exchange.kept}
 
-    def evaluate(self, arrays: Arrays, config: Mapping[str, Any], data: Any) -> Figures:
+    def evaluate(self, arrays: Arrays, config: Mapping[str, Any], data: Any, slots: Arrays = _NOTHING) -> Figures:
         """Return how good the server's arrays are on a client's rows.
 
         Args:
             arrays: as for `train`.
             config: as for `train`.
             data: as for `train`.
+            slots: as for `train`.
 
         Returns:
             `num-examples`, `seconds`, and what `TrainingSession.evaluate` gives: `loss`, for a classifier `accuracy`.
@@ -105,7 +133,7 @@ class Participant:
         """
         with self._lock:
             self._plan(config)
-            self._put(self.exchange.taken(arrays), {})
+            self._put(self.exchange.taken(arrays), self._kept(slots))
             x, y, weight = arguments(data)
             begun, found = time.monotonic(), self._session.evaluate(x, y, weight)
             return {"num-examples": examples(x, weight), **found, "seconds": time.monotonic() - begun}
@@ -141,9 +169,10 @@ class Participant:
 
     def _kept(self, slots: Arrays) -> dict[str, np.ndarray]:
         """Return slots of an earlier round, checked: they come from what Flower keeps of a client."""
-        expected = {one.tensor: one.stored for one in self.exchange.slots.values()}
-        if slots and {name: array.shape for name, array in slots.items()} != expected:
-            raise RefusedRound("the optimizer's slots of the last round are not those of this program")
+        if slots and {name: array.shape for name, array in slots.items()} != self.exchange.kept:
+            raise RefusedRound(
+                "the slots of the last round are not those of this program, or are of other personal tensors"
+            )
         return dict(slots)
 
     def _put(self, tensors: Arrays, slots: Arrays) -> None:

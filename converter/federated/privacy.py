@@ -66,7 +66,7 @@ class Privacy:
         """
         return epsilon(self.noise / 2, rounds, self.delta)
 
-    def one_row(self, manifest: Manifest, data: Any, bounds: Bounds) -> float:
+    def one_row(self, manifest: Manifest, data: Any, bounds: Bounds, personal: bool = False) -> float:
         """Return the noise of an answer in units of how far one row moves it at most, for `epsilon`.
 
         It holds for the replacement of any one row by another, with the number of rows known, and without any
@@ -76,6 +76,7 @@ class Privacy:
             manifest: of a program with `row_clipping`, whose step moves by the learning rate times the gradient.
             data: the client's rows.
             bounds: of the owner: `steps` 1, and the largest learning rate.
+            personal: whether tensors stay here from round to round.
 
         Raises:
             UsageError: a row may move an answer further than is known here; says why.
@@ -91,6 +92,8 @@ class Privacy:
             if bounds.steps != 1
             else f"{rows:,} rows do not fit in a step of {manifest.batch}: build with a batch of as many"
             if rows > manifest.batch
+            else "personal tensors stay here without noise, and what a row did to them shows in later answers"
+            if personal
             else "rows count differently (weight)"
             if weight is not None
             else ""

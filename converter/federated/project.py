@@ -38,6 +38,7 @@ class Project:
         server_rate: of FedAdam.
         held_out: an .npz to evaluate on after each round; None: on nothing.
         clients: a folder of .npz files, one for each client of a simulation; None: none.
+        personal: patterns of tensors that stay with the clients.
     """
 
     program: Path
@@ -50,6 +51,7 @@ class Project:
     server_rate: float = 0.1
     held_out: Path | None = None
     clients: Path | None = None
+    personal: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> Exchange:
         """Write the project into a new folder; return what travels in its rounds.
@@ -64,7 +66,7 @@ class Project:
                 "Flower's can be written into the project's server.py",
                 page="federated",
             )
-        exchange = Exchange(read_program(self.program))
+        exchange = Exchange(read_program(self.program), personal=self.personal)
         if self.strategy == "fedprox" and not exchange.has_proximal:
             raise UsageError(
                 f"{self.program} was built without FedProx's term: build it with proximal=0.01 (--proximal 0.01)",
@@ -108,6 +110,7 @@ class Project:
             "strategy": _CLASSES[self.strategy],
             "keywords": keywords and f"\n        {keywords}",
             "own": own,
+            "personal": f", personal={json.dumps(self.personal)}" if self.personal else "",
             "rounds": str(self.rounds),
             "nodes": str(self.nodes),
             "epochs": str(self.epochs),

@@ -29,6 +29,10 @@ SuperLinkAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the
 RootCertificates = Annotated[
     Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
 ]
+Personal = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Tensors that stay with the clients: 'head/*'; may be given several times."),
+]
 MaxNorm = Annotated[float | None, typer.Option(min=0, help="Larger arrays are refused. None: by what was built.")]
 
 
@@ -58,6 +62,11 @@ def client(
         float, typer.Option(min=0, help="Gaussian noise on each number that leaves, in units of --clip.")
     ] = 0.0,
     delta: Annotated[float, typer.Option(help="Of (epsilon, delta) differential privacy.")] = Privacy.delta,
+    personal: Personal = None,
+    own: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.state", help="The whole model as this client trained it last; made if new."),
+    ] = None,
     poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two questions for work.")] = 3.0,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a server that does not answer.")] = 300.0,
     idle: Annotated[float | None, typer.Option(min=0, help="Ends after so many seconds without work.")] = None,
@@ -77,7 +86,7 @@ def client(
     bounds = Bounds(max_epochs, max_steps, max_rate, norm=max_norm)
     rows = read_rows(data)
     judged = None if held_out is None else read_rows(held_out)
-    manifest, exchange = read_program(program).manifest, Exchange(read_program(program), max_norm)
+    manifest, exchange = read_program(program).manifest, Exchange(read_program(program), max_norm, personal or ())
     narrator.say(
         f"what leaves this machine in a round: {counted(len(exchange.trained), 'array')}, {size(exchange.nbytes())}"
     )
@@ -85,7 +94,7 @@ def client(
         told = ", ".join(f"{privacy.epsilon(rounds):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100))
         narrator.say(f"differential privacy of all rows: epsilon {told} (delta {delta:g})")
         if manifest.row_clipping is not None:
-            narrator.say(_of_one_row(privacy, manifest, rows, bounds))
+            narrator.say(_of_one_row(privacy, manifest, rows, bounds, bool(personal)))
     stop = Event()
 
     def leave() -> bool:
@@ -95,7 +104,7 @@ def client(
 
     with Asking(leave):
         done = serve(
-            client_app(program, rows, judged, bounds, threads, privacy=privacy),
+            client_app(program, rows, judged, bounds, threads, privacy=privacy, personal=personal or (), own=own),
             superlink,
             exchange.nbytes(slots=True),
             insecure=insecure,
@@ -111,10 +120,10 @@ def client(
     Results().line(f"{counted(done.messages, 'message')} answered, {size(done.nbytes)} left this machine{spent}")
 
 
-def _of_one_row(privacy: Privacy, manifest: Manifest, rows: Any, bounds: Bounds) -> str:
+def _of_one_row(privacy: Privacy, manifest: Manifest, rows: Any, bounds: Bounds, personal: bool) -> str:
     """Return what the noise of a client does for any one of its rows, or why that is not known."""
     try:
-        noise = privacy.one_row(manifest, rows, bounds)
+        noise = privacy.one_row(manifest, rows, bounds, personal)
     except UsageError as error:
         return str(error)
     told = ", ".join(
@@ -140,12 +149,14 @@ def server(
     learning_rate: Annotated[float | None, typer.Option(min=0, help="Of a client. None: the program's own.")] = None,
     proximal_mu: Annotated[float, typer.Option(min=0, help="Of fedprox.")] = Project.proximal_mu,
     server_rate: Annotated[float, typer.Option(min=0, help="Of fedadam.")] = Project.server_rate,
+    personal: Personal = None,
     debug: Debug = False,
 ) -> None:
     """Write a Flower project that trains PROGRAM on many clients: `flwr run` starts it."""
     project = Project(
-        program, strategy, rounds, min_nodes, epochs, learning_rate, proximal_mu, server_rate, held_out, clients
-    )
+        program, strategy, rounds, min_nodes, epochs, learning_rate, proximal_mu, server_rate, held_out, clients,
+        tuple(personal or ()),
+    )  # fmt: skip
     exchange = project.write(out)
     results = Results()
     results.line(f"wrote {out}; {out / 'README.md'} says how to run it")
@@ -177,6 +188,7 @@ def leaf(
     max_rows: Annotated[int, typer.Option(min=1, help="A phone that says it has more is refused.")] = 1_000_000,
     max_phones: Annotated[int, typer.Option(min=1, help="More do not register.")] = 100_000,
     max_norm: MaxNorm = None,
+    personal: Personal = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a SuperLink that is gone.")] = 300.0,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -200,6 +212,7 @@ def leaf(
         Terms(phones, least, wait, buffer, stale, max_rows, max_phones),
         narrator.say,
         max_norm,
+        personal or (),
     )
     narrator.say(f"phones find it at {host}:{served.port}{' without TLS' * (certificate is None)}")
 

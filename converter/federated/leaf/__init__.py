@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class Leaf:
         terms: Terms,
         say: Callable[[str], None],
         norm: float | None = None,
+        personal: Iterable[str] = (),
     ) -> None:
         """Opens the state in a folder, and begins to listen; the round that an earlier process was in goes on.
 
@@ -73,11 +74,12 @@ class Leaf:
             terms: when a round is over.
             say: is told of each round in a sentence.
             norm: the largest L2 norm of all arrays of an answer together; None: as `Exchange`.
+            personal: patterns of tensors that stay with the phones.
 
         Raises:
             UsageError: several cannot train the program, another leaf has the folder, or the port is taken.
         """
-        self._exchange, self._say = Exchange(program, norm), say
+        self._exchange, self._say = Exchange(program, norm, personal), say
         self._store, self._node = Store(folder), folder / "node"
         self._rounds = Rounds(self._store, self._exchange, terms)
         arrays = self._exchange.nbytes(slots=True)

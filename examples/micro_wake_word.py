@@ -2,6 +2,7 @@
 
 First the net learns to tell twenty words in front of nineteen others by everybody of a group, then its head the
 word by the same; these layers stay as they are, in int8, and on the board the head learns how its owner says it.
+The head is one layer or two: a small dense net on an embedding that stays as it is, as openWakeWord has for each word.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ def apply(params: Mapping[str, Any], x: Any) -> Any:
         x = conv(conv(x, f"deep{k}", groups=_WIDTH), f"point{k}")
     rows, time, bands, width = x.shape
     parts = x.reshape(rows, _SEGMENTS, time // _SEGMENTS, bands, width).mean((2, 3))
-    return parts.reshape(rows, -1) @ params["head"]["w"] + params["head"]["b"]
+    embedding = parts.reshape(rows, -1)
+    if "hidden" in params:
+        embedding = jax.nn.relu(embedding @ params["hidden"]["w"] + params["hidden"]["b"])
+    return embedding @ params["head"]["w"] + params["head"]["b"]
 
 
 def model(params: Mapping[str, Any]) -> pocketune.Model:
@@ -88,7 +92,9 @@ def both_words(logits: Any, words: Any) -> Any:
     return sum(-(jax.nn.log_softmax(part) * jax.nn.one_hot(word, part.shape[-1])).sum(-1) for part, word in pairs)
 
 
-def pretrained(speakers: Sequence[Speaker], epochs: int = 15, said: int = 96, seed: int = 0) -> Pretrained:
+def pretrained(
+    speakers: Sequence[Speaker], epochs: int = 15, said: int = 96, seed: int = 0, hidden: int = 0
+) -> Pretrained:
     """Return the net as the maker of a device pretrains it, in a minute or two.
 
     Args:
@@ -96,6 +102,7 @@ def pretrained(speakers: Sequence[Speaker], epochs: int = 15, said: int = 96, se
         epochs: passes over what they say.
         said: how many texts each of them says, the wake word one in eight times.
         seed: of texts, noise and weights; eSpeak's voices are never twice the same all the same.
+        hidden: width of a dense layer in front of the last one; 0: the head is the last one alone.
 
     Raises:
         UsageError: a package is not here yet.
@@ -108,13 +115,14 @@ def pretrained(speakers: Sequence[Speaker], epochs: int = 15, said: int = 96, se
     x = np.stack([features(utterance(who, f"{_FIRST[a]} {_SECOND[b]}", rng)) for who, (a, b) in turns])
     of_two: dict[str, Any] = {"loss": both_words, "y": jax.ShapeDtypeStruct((_BATCH, 2), np.int32)}
     params = _fitted(parameters(seed), Rows(x, words), "full", epochs, 3e-3, **of_two)
-    params["head"] = {"w": np.zeros((_WIDTH * _SEGMENTS, 2), np.float32), "b": np.zeros(2, np.float32)}
-    return Pretrained(_fitted(params, Rows(x, (words == 0).all(1).astype(np.int32)), "head", 10, 3e-3), x[::24])
+    params |= _head(hidden, seed)
+    is_word = Rows(x, (words == 0).all(1).astype(np.int32))
+    return Pretrained(_fitted(params, is_word, _trained(params), 10, 3e-3), x[::24])
 
 
 def program(net: Pretrained, **options: Any) -> pocketune.Program:
     """Return what a board runs: the head trains, a row at a time, on features that int8 makes of it."""
-    settings: dict[str, Any] = {"update": "head", "optimizer": "sgd", "batch": 1, "frozen": "int8"}
+    settings: dict[str, Any] = {"update": _trained(net.params), "optimizer": "sgd", "batch": 1, "frozen": "int8"}
     settings = settings | {"signatures": ("train", "features", "infer")} | options
     labels = ["other", WORD]
     return pocketune.build(
@@ -135,7 +143,22 @@ def scores(session: pocketune.TrainingSession, x: np.ndarray) -> np.ndarray:
     return logits[:, 1] - logits[:, 0]
 
 
-def _fitted(params: Mapping[str, Any], data: Rows, update: str, epochs: int, rate: float, **options: Any) -> Any:
+def _head(hidden: int, seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return a new head that tells the word: zeros, behind a layer of `hidden` numbers where it has one."""
+    width = _WIDTH * _SEGMENTS
+    head = {"w": np.zeros((hidden or width, 2), np.float32), "b": np.zeros(2, np.float32)}
+    if not hidden:
+        return {"head": head}
+    weights = np.random.default_rng(seed + 1).standard_normal((width, hidden)) * np.sqrt(2 / width)
+    return {"hidden": {"w": weights.astype(np.float32), "b": np.zeros(hidden, np.float32)}, "head": head}
+
+
+def _trained(params: Mapping[str, Any]) -> Any:
+    """Return what trains on a board, as an update scheme."""
+    return {f"{name}/*": 1 for name in ("hidden", "head") if name in params}
+
+
+def _fitted(params: Mapping[str, Any], data: Rows, update: Any, epochs: int, rate: float, **options: Any) -> Any:
     """Return weights that were trained by a program, at a rate that falls to nothing."""
     built = pocketune.build(model(params), update=update, batch=_BATCH, optimizer="adam", check=False, **options)
     steps = epochs * len(data.x) / _BATCH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.program.file import read_program
+from converter.program.flatbuffer.damage import DAMAGED
 from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER
 from converter.program.manifest import MANIFEST, Manifest
@@ -58,7 +58,7 @@ def read_contents(path: Path) -> Contents:
     program = read_program(path)
     try:
         operators = _with_bodies(count_operators(program.data))
-    except (struct.error, IndexError, ValueError, KeyError):
+    except DAMAGED:
         raise UsageError(
             f"{path} is damaged: its operators cannot be read. Build or copy it again", page="command-line"
         ) from None

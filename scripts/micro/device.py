@@ -109,7 +109,7 @@ def command(name: str, values: int, rows: Sequence[Sequence[np.ndarray]] = ()) -
 
     Args:
         name: its letter: `t`rain, `a`dd, add of `k`nown features, `e`valuate, `i`nfer, `j`: infer of rows in int8,
-            `s`ave, `l`oad, `r`eset, `d`ump the state.
+            `s`ave, `l`oad, `r`eset, `d`ump the state, `b`egin in an arena of other bytes.
         values: how many a row of the program has.
         rows: of each the values, in the order of the program, all of the same sizes; fewer where some are not read.
     """

@@ -1,6 +1,6 @@
 """What a wake word learns of its owners, each taught in the stock wheel of TensorFlow Lite Micro; printed as a table.
 
-    .venv/bin/python -m scripts.micro.owners [PRETRAININGS]
+    .venv/bin/python -m scripts.micro.owners [PRETRAININGS] [--hidden WIDTH]
 
 It takes the extra `micro`, and `scripts/pretrained pymicro-features espeakng-loader`. The net is pretrained so many
 times (1) from other numbers. A device keeps a bank of what other people say, by which it sets its threshold, as sold
@@ -74,9 +74,9 @@ def learned(built: bytes, step: bytes, owners: Sequence[Owner], rate: float, epo
             yield owner.heard(session)
 
 
-def measured(seed: int) -> tuple[list[str], np.ndarray, np.ndarray]:
+def measured(seed: int, hidden: int = 0) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return names of the owners, and for each what wakes before and after, [owners, 4] each; see `Heard.judged`."""
-    net = pretrained(people("pretraining"), seed=seed)
+    net = pretrained(people("pretraining"), seed=seed, hidden=hidden)
     built, step = program(net).data, program(net, signatures=["train"]).data
     said = rows(people("validation"), [*[WORD] * 12, *JUDGED * 3], WORD, 1000 + 100 * seed)
     bank = said.x[said.y == 0]
@@ -105,10 +105,10 @@ def accuracy(shares: np.ndarray) -> np.ndarray:
     return (shares[:, 0] + 1 - shares[:, 1]) / 2
 
 
-def main(pretrainings: int) -> None:
+def main(pretrainings: int, hidden: int) -> None:
     """Print a table for each pretraining."""
     for seed in range(pretrainings):
-        names, before, after = measured(seed)
+        names, before, after = measured(seed, hidden)
         print("owner                 word wakes   her others wake  others' word  their others wake   accuracy")
         for name, b, a, x, y in zip(names, before, after, accuracy(before), accuracy(after), strict=True):
             shares = "   ".join(f"{100 * old:4.0f} -> {100 * new:3.0f}" for old, new in zip(b, a, strict=True))
@@ -125,4 +125,6 @@ def main(pretrainings: int) -> None:
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("pretrainings", type=int, nargs="?", default=1, help="how many nets are pretrained (1)")
-    main(options.parse_args().pretrainings)
+    options.add_argument("--hidden", type=int, default=0, help="numbers of a dense layer before the last one (none)")
+    given = options.parse_args()
+    main(given.pretrainings, given.hidden)

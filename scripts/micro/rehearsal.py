@@ -1,6 +1,6 @@
 """An example's program as a board runs it: exported, built, taught under QEMU, beside the stock wheel.
 
-    MICRO_SOURCES=FOLDER .venv/bin/python -m scripts.micro.rehearsal wake-word    # or anomaly
+    MICRO_SOURCES=FOLDER .venv/bin/python -m scripts.micro.rehearsal wake-word    # or wake-word-dense, anomaly
 
 It takes what `tests/tools/micro/test_boards.py` does, and the extra `micro`. The net is pretrained less than where its
 accuracy is measured, which changes neither memory nor instructions.
@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -78,12 +79,12 @@ def rehearsed(whole: bytes, step: bytes, rows: Sequence[Row], rate: float, sourc
         return Rehearsed(device.arena_used, device.session, flash(device.elf), file, *ticks, float(apart))
 
 
-def wake_word(sources: Path, board: str = "cortex-m4") -> Rehearsed:
-    """Return what the wake word's board takes for the twenty utterances of an owner."""
+def wake_word(sources: Path, board: str = "cortex-m4", hidden: int = 0) -> Rehearsed:
+    """Return what the wake word's board takes for the twenty utterances of an owner; of `hidden` see `pretrained`."""
     from examples import micro_wake_word as example
     from examples.data.micro_speech import people
 
-    net = example.pretrained(people("pretraining")[:2], epochs=1, said=16)
+    net = example.pretrained(people("pretraining")[:2], epochs=1, said=16, hidden=hidden)
     taught, _ = example.of_an_owner(people("owners")[0], 0)
     programs = [example.program(net, **options).data for options in ({}, {"signatures": ["train"]})]
     return rehearsed(*programs, list(zip(*taught, strict=True)), 0.003, sources, board)
@@ -99,11 +100,17 @@ def anomaly(sources: Path, board: str = "cortex-m4", rows: int = 60) -> Rehearse
     return rehearsed(*programs, list(zip(taught, taught, strict=True)), 0.03, sources, board)
 
 
+#: Numbers of the layer in front of the last one, where a head has one.
+HIDDEN = 16
 #: Names the folder of checkouts.
 SOURCES = "MICRO_SOURCES"
 #: What gives an example's figures for a folder of checkouts.
 Example = Callable[[Path], Rehearsed]
-EXAMPLES: dict[str, Example] = {"wake-word": wake_word, "anomaly": anomaly}
+EXAMPLES: dict[str, Example] = {
+    "wake-word": wake_word,
+    "wake-word-dense": partial(wake_word, hidden=HIDDEN),
+    "anomaly": anomaly,
+}
 
 if __name__ == "__main__":
     options = parser(__doc__)

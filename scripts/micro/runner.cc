@@ -108,6 +108,11 @@ Status run(uint32_t command, uint32_t rows, uint32_t* bytes) {
       return said;
     }
     case 'r': model.reset(); return Status::kOk;
+    case 'b': {  // begin again, in an arena of another size
+      uint32_t size;
+      std::memcpy(&size, values, sizeof size);
+      return model.begin(arena, size);
+    }
     case 'v': std::memcpy(&model.learning_rate, values, 4); return Status::kOk;
     case 'd':
       for (uint8_t i = 0; i < pocketune::kProgram.tensor_count; ++i) {

@@ -34,6 +34,21 @@ def test_a_scheme_that_the_model_does_not_allow_is_a_row_with_its_reason(run: Ru
     assert "full: not for this model:" in shown
 
 
+def test_a_microcontroller_is_estimated_by_its_clock(run: Run) -> None:
+    flags = ("--board", "rp2350", "--update", "head", "--batch", "1", "--samples", "20", "--epochs", "2")
+    found = run("estimate", GOOD, *flags, "--json").json
+    (head,) = found["schemes"]
+    assert (found["board"]["name"], found["target"], found["steps"], head["fits"]) == ("rp2350", "tflm", 40, True)
+    least, most = head["instructions"]
+    slowest, fastest = (rate * 150e6 for rate in found["board"]["per_cycle"])
+    assert head["step_seconds"] == pytest.approx([least / fastest, most / slowest])
+    assert head["training_seconds"] == pytest.approx([40 * seconds for seconds in head["step_seconds"]])
+    assert 0 < least < head["costs"]["step_cost"] < most
+    refused = run("estimate", GOOD, "--board", "rp2350", "--device", "pixel-8")
+    assert refused.code == 2
+    assert "--board stands without --device" in refused.err
+
+
 def test_errors_say_what_to_do(run: Run) -> None:
     for flags, words in (
         ((), "--device pixel-9"),

@@ -40,9 +40,10 @@ def test_features_are_those_of_the_front_end_and_follow_the_sound() -> None:
 
 @with_voices
 @with_wheel
-def test_the_stock_interpreter_learns_of_an_owner_what_litert_does() -> None:
+@pytest.mark.parametrize("hidden", [0, pytest.param(16, marks=pytest.mark.slow)])
+def test_the_stock_interpreter_learns_of_an_owner_what_litert_does(hidden: int) -> None:
     people = micro_speech.people("pretraining")[:2]
-    net = micro_wake_word.pretrained(people, epochs=1, said=16)
+    net = micro_wake_word.pretrained(people, epochs=1, said=16, hidden=hidden)
     program = micro_wake_word.program(net, signatures=["train"])
     taught, _ = micro_wake_word.of_an_owner(micro_speech.people("owners")[0], 0)
     assert taught.y.tolist() == [1, 0] * 10

@@ -16,6 +16,11 @@ from examples.data import conversation, mnist, motions, sentiment, writings
 from examples.data.wordpiece import WordPiece
 from examples.weights import packages, safetensors_file, torch_file
 
+
+def test_packages_are_looked_for_where_the_script_puts_them() -> None:
+    assert (packages.FOLDER.parent / "scripts/pretrained").is_file()
+
+
 # -- PyTorch's file ----------------------------------------------------------------------------------------------------
 
 VALUES = np.arange(12, dtype="<f4")

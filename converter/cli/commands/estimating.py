@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +11,13 @@ import typer
 
 from converter.cli import completion
 from converter.cli.as_json import print_json
+from converter.cli.boards import board_for, show_fits
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
     NOT_PRICED,
+    BoardName,
     Debug,
     Json,
     Model,
@@ -27,7 +31,7 @@ from converter.cli.options import (
 from converter.cli.resolve import job_of
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
-from converter.support.words import MUCH_READ, reading, size
+from converter.support.words import MUCH_READ, count, reading, size
 from converter.tools.estimate import Estimate, Estimates, Interval
 
 #: Words for what the planner foresees of the memory.
@@ -44,6 +48,7 @@ def estimate(
             help="A device by name (any other word lists them), or a file with its cores.",
         ),
     ] = None,
+    board: BoardName = None,
     samples: Annotated[int, typer.Option(min=1, help="Rows to learn from.")] = 1000,
     epochs: Annotated[int, typer.Option(min=1, help="How often.")] = 1,
     results: Annotated[
@@ -65,10 +70,19 @@ def estimate(
     from converter.tools.estimate import devices, estimate_rows, read_measured, setting, steps_of
 
     narrator = Narrator(quiet)
+    if board is not None:
+        if device is not None or results or program:
+            raise UsageError("--board stands without --device, --results and --program", page="command-line")
+        _on_board(
+            board, recipe, trust, update, Asked(samples, epochs, wide, as_json), narrator, {"model": model, **flags}
+        )
+        return
     with narrator.stage("read the request"):
         if device is None:
             raise UsageError(
-                f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}", page="command-line"
+                f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}. A microcontroller "
+                "is named by --board",
+                page="command-line",
             )
         job = measured(job_of(recipe, trust, model=model, **flags), narrator)
         chosen, table = setting(device, job.recipe.get("target"))
@@ -82,6 +96,72 @@ def estimate(
         print_json({"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()})
     else:
         _show(Results(wide), found, f"{job.name} on {chosen.title} ({chosen.soc}), one thread")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How much is learned, and how it is printed."""
+
+    samples: int
+    epochs: int
+    wide: bool
+    as_json: bool
+
+
+def _on_board(
+    name: str,
+    recipe: Path | None,
+    trust: bool,
+    update: Sequence[str] | None,
+    run: Asked,
+    narrator: Narrator,
+    flags: dict[str, Any],
+) -> None:
+    """Estimate training on a microcontroller, and print it."""
+    from converter.tools.estimate import BoardEstimate, board_to_json, estimate_on_board, steps_of
+
+    with narrator.stage("read the request"):
+        on = board_for(name, flags, recipe)
+        job = job_of(recipe, trust, **flags)
+        schemes = schemes_of(job, update)
+    with narrator.stage("make the model"):
+        subject = job.model()
+    steps = steps_of(run.samples, run.epochs, job.batch)
+    rows = compare(job, subject, schemes, narrator)
+    found = estimate_on_board(rows, on, steps, job.options().get("frozen") == "int8")
+    if run.as_json:
+        told = board_to_json(found, on, steps)
+        print_json({"model": job.name, "batch": job.batch, "samples": run.samples, "epochs": run.epochs, **told})
+        return
+    results = Results(run.wide)
+    results.table(
+        f"{job.name} on {on.title}: {steps} steps",
+        ("scheme", "instructions", "a step", "training", "RAM"),
+        [
+            (
+                row.scheme,
+                _counted(row.instructions),
+                interval(row.step),
+                interval(row.training),
+                size(row.resident_bytes),
+            )
+            for row in found
+            if isinstance(row, BoardEstimate)
+        ],
+        right=range(1, 5),
+    )
+    for row in found:
+        if not isinstance(row, BoardEstimate):
+            results.line(f"{row['scheme']}: not for this model: {row['error']}")
+    show_fits(rows, on)
+    results.line(
+        f"speed: instructions of the reference kernels, {on.per_cycle[0]:g} to {on.per_cycle[1]:g} of them a cycle at "
+        f"{on.mhz} MHz; measured on no board, and kernels of its maker need fewer"
+    )
+
+
+def _counted(instructions: Interval) -> str:
+    return f"{count(round(instructions.low))} to {count(round(instructions.high))}"
 
 
 def _show(results: Results, found: Estimates, title: str) -> None:

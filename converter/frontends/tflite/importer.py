@@ -13,7 +13,7 @@ from converter.frontends.tflite.bodies import ImportedBodies
 from converter.frontends.tflite.folding import CautiousBuilder
 from converter.frontends.tflite.original import Carrier
 from converter.frontends.tflite.ranges import bounds, cuts_off
-from converter.frontends.tflite.reading.file import DAMAGED, MAX_BYTES, File, FileOperator, FileTensor, needed
+from converter.frontends.tflite.reading.file import MAX_BYTES, File, FileOperator, FileTensor, needed
 from converter.frontends.tflite.registry import Call, OneRowOnly, streams
 from converter.frontends.tflite.rules import (
     activations,
@@ -30,6 +30,7 @@ from converter.frontends.tflite.runtime_shapes import RuntimeShapes
 from converter.frontends.tflite.weights import BY_CHANNEL, WEIGHTS, channel_name, kernel_without_bias, looks_learned
 from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.ir.op import ShapeError
+from converter.program.flatbuffer.damage import DAMAGED
 from converter.program.flatbuffer.operators import STATE
 from converter.program.flatbuffer.parts import bodies_of
 from converter.support.errors import NotImportable, UnsupportedError, UnsupportedSite, UsageError

@@ -10,7 +10,8 @@ from typing import Any
 import flatbuffers
 from flatbuffers import encode, number_types, packer
 
-from converter.frontends.tflite.reading.file import DAMAGED, File
+from converter.frontends.tflite.reading.file import File
+from converter.program.flatbuffer.damage import DAMAGED
 
 #: The entry, and how its flatbuffer begins.
 ENTRY, _IDENTIFIER = "TFLITE_METADATA", b"M001"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import flatbuffers
 from flatbuffers import number_types
 
+from converter.program.flatbuffer.damage import DAMAGED
 from converter.support.errors import UsageError
 
 # Places of fields in the schema's tables (Model, Buffer, Metadata); fixed for all time by the format.
@@ -41,7 +42,7 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
         raise UsageError("the model is not a TFLite model", page="program-files")
     try:
         return _entries(data, tuple(references))
-    except (struct.error, IndexError, ValueError):
+    except DAMAGED:
         raise UsageError("the model is damaged or cut short: build or copy it again", page="program-files") from None
 
 

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 from converter.program.file import ProgramFile, read_program
+from converter.program.flatbuffer.damage import sound_tables
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.layers import Layers, OperatorEntry
 from converter.program.manifest import Certificate, CertificateFailure
@@ -85,8 +86,9 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
         )
     made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
     layers = Layers(program)
-    judge = Judge(program.manifest, layers, made, engine.precision)
-    found = [_examined(part, program, layers, made, judge) for part in engine.parts]
+    with sound_tables():
+        judge = Judge(program.manifest, layers, made, engine.precision)
+        found = [_examined(part, program, layers, made, judge) for part in engine.parts]
     return _certificate(engine, steps, found, judge.floor)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from converter.program.file import ProgramFile
+from converter.program.flatbuffer.damage import sound_tables
 from converter.program.manifest import Manifest, Signature, TensorSpec, at_length
 from converter.program.synthetic import synthetic_target
 from converter.runtime.data.examples import check_examples
@@ -58,8 +59,11 @@ class Cpu:
 
     def __call__(self, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
         """Return results by name."""
-        runner = self._interpreter.get_signature_runner(signature)
-        return runner(**{name: feed[name] for name in runner.get_input_details()})
+        try:
+            runner = self._interpreter.get_signature_runner(signature)
+            return runner(**{name: feed[name] for name in runner.get_input_details()})
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise DeviceError(f"LiteRT does not run {signature!r} of the program on the CPU: {error}") from error
 
 
 class Reference:
@@ -189,7 +193,8 @@ class _Draw:
 
     def __init__(self, program: ProgramFile, data: Any) -> None:
         self._manifest = program.manifest
-        self._bounds = index_bounds(program.data, program.manifest.step)
+        with sound_tables():
+            self._bounds = index_bounds(program.data, program.manifest.step)
         step = program.manifest.signatures[program.manifest.step]
         x, y = data if isinstance(data, tuple) else (data, None)
         self._given = None if data is None else check_examples(step, x, y)

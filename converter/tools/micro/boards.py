@@ -26,6 +26,7 @@ class Board:
         ram_bytes: the largest piece that one array may take.
         flash_bytes: of the usual version.
         mhz: the highest clock.
+        per_cycle: instructions of the reference kernels that it retires in a cycle, at the least and at the most.
         float_unit: whether float32 is computed by the hardware.
         vector: a unit that computes several numbers at once; empty where there is none.
     """
@@ -36,6 +37,7 @@ class Board:
     ram_bytes: int
     flash_bytes: int
     mhz: int
+    per_cycle: tuple[float, ...]
     float_unit: bool
     vector: str
 

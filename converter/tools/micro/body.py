@@ -151,7 +151,7 @@ const tflite::MicroOpResolver& known_operators() {{
 
 }}  // namespace"""
 _PROGRAM = """const Program kProgram = {{
-    known_operators,
+    known_operators, kLeastArenaBytes,
 {signatures}
     {batch}, {values}, {figures}, {rate}, {tensors}, {gradients}, {targets}, kTensors, {sums}, {checked}, {state_bytes},
     {gradient_bytes}, {feature_bytes}, {kept}, kHeader, {header_bytes},

@@ -172,8 +172,12 @@ def _entry(manifest: Manifest, name: str, model: Any, stored: Any, integers: Map
     taken = _names(stored.Inputs, stored.InputsLength())
     given = _names(stored.Outputs, stored.OutputsLength())
     numbers, roles = _numbers(manifest, name), _roles(manifest, name)
-    inputs = [_binding(_spec(signature.inputs, taken[int(index)]), numbers, roles) for index in graph.inputs]
-    outputs = tuple(_binding(_spec(signature.outputs, given[int(index)]), numbers, roles) for index in graph.outputs)
+    specs = [_spec(signature.inputs, taken[int(index)]) for index in graph.inputs]
+    results = [_spec(signature.outputs, given[int(index)]) for index in graph.outputs]
+    for spec, index in zip([*specs, *results], [*graph.inputs, *graph.outputs], strict=True):
+        _check_size(spec, graph.tensors[int(index)])
+    inputs = [_binding(spec, numbers, roles) for spec in specs]
+    outputs = tuple(_binding(spec, numbers, roles) for spec in results)
     as_int8 = {i for i, binding in enumerate(inputs) if binding.role == "Value" and binding.index in integers}
     take_int8(graph, [int(graph.inputs[i]) for i in as_int8])
     inputs = [replace(b, nbytes=b.nbytes // 4) if i in as_int8 else b for i, b in enumerate(inputs)]
@@ -211,6 +215,13 @@ _ROLES: Mapping[str, Role] = {
 def _binding(spec: TensorSpec, numbers: Mapping[tuple[Role, str], int], roles: Mapping[str, Role]) -> Binding:
     role = roles[spec.role]
     return Binding(role, numbers[role, spec.name], nbytes(spec.shape, spec.dtype))
+
+
+def _check_size(spec: TensorSpec, tensor: Any) -> None:
+    """Raises ValueError where a tensor has not as many numbers as a session copies."""
+    shape = () if tensor.shape is None else tuple(int(n) for n in tensor.shape)
+    if min(shape, default=1) < 1 or nbytes(shape, spec.dtype) != nbytes(spec.shape, spec.dtype):
+        raise ValueError(f"{spec.name!r} is {shape} in the file, {spec.shape} in its manifest")
 
 
 def _names(at: Any, count: int) -> dict[int, str]:

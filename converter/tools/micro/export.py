@@ -11,6 +11,7 @@ from pathlib import Path
 from converter.backend.schedule.micro_arena import micro_arena
 from converter.backend.targets import target
 from converter.program.file import Readable, read_program
+from converter.program.flatbuffer.damage import sound_tables
 from converter.program.manifest import INITIAL
 from converter.support.files import write_together
 from converter.tools.micro.body import body
@@ -22,8 +23,11 @@ from converter.tools.micro.memory import memory_of
 
 #: Sources that are the same for every program.
 _SESSION = ("pocketune.cc", "pocketune.h", "pocketune_sha256.cc", "pocketune_sha256.h", "pocketune_state.cc")
-#: What an arena has beyond what is predicted: a share of it, and bytes.
+#: What an arena has beyond what is predicted: a share of it, and bytes. One that lacks more than that share is refused:
+#: predictions were never so far off, and kernels write where they get no room for what they keep.
 _SPARE, _LEAST_SPARE = 32, 256
+#: No smaller arena holds what the interpreter keeps of itself, which it does not check.
+_LEAST = 2048
 
 
 @dataclass(frozen=True)
@@ -62,20 +66,22 @@ def export_c(program: Readable, folder: str | os.PathLike) -> ExportedC:
     """
     file = read_program(program)
     check(file.manifest)
-    parts = entries(file)
-    models = joined(file, parts)
     records = target("tflm").records["board"]
-    arenas = {
-        entry.name: micro_arena(models.data, records, start).size
-        for entry, start in zip(parts, models.starts, strict=True)
-    }
+    with sound_tables():
+        parts = entries(file)
+        models = joined(file, parts)
+        arenas = {
+            entry.name: micro_arena(models.data, records, start).size
+            for entry, start in zip(parts, models.starts, strict=True)
+        }
     largest = max(arenas.values())
     arena = -(-(largest + largest // _SPARE + _LEAST_SPARE) // 16) * 16
+    least = max(_LEAST, largest - largest // _SPARE)
     memory = memory_of(file.manifest)
     kept = memory.state_bytes + memory.gradient_bytes + file.manifest.batch * memory.feature_bytes
     flash = len(models.data) + sum(len(file.metadata[INITIAL + t.tensor]) for t in file.manifest.state_tensors)
     sources = {name: (resources.files(__package__) / "cpp" / name).read_text() for name in _SESSION}
-    sources["pocketune_model.h"] = header(file, arena, memory)
+    sources["pocketune_model.h"] = header(file, max(arena, least), least, memory)
     sources["pocketune_model.cc"] = body(file, parts, models, memory)
     sizes = {"arena (RAM)": arena, "state (RAM)": kept, "models and state as built (flash)": flash}
     around = library(file.manifest, sorted(name for name in sources if name.endswith(".cc")), sizes)

@@ -21,17 +21,19 @@ _TYPES = {
 _FRONT_BYTES, _GENERATION, _DIGEST = 48, 16, 64
 
 
-def header(program: ProgramFile, arena: int, memory: Memory) -> str:
+def header(program: ProgramFile, arena: int, least: int, memory: Memory) -> str:
     """Return the file.
 
     Args:
         program: what `entries.check` lets through.
         arena: bytes that a sketch gives.
+        least: of which it may give no less.
         memory: where the state and the gradients lie.
     """
     manifest, integers = program.manifest, int8_values(program)
     sizes = {
         "kArenaBytes": arena,
+        "kLeastArenaBytes": least,
         "kStateBytes": memory.state_bytes,
         "kStateFileBytes": _state_file(program),
         "kBatch": manifest.batch,

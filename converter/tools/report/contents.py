@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from converter.driver.build_report import KINDS, Account, read_account
 from converter.ir import Origin
 from converter.program.file import ProgramFile
+from converter.program.flatbuffer.damage import DAMAGED
 from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.origins import PHASES, read_origins
 from converter.support.errors import UsageError
@@ -83,7 +83,7 @@ class ReportContents:
         """The builtins of each subgraph in the file's order. Raises UsageError."""
         try:
             return {name: [o.kind for o in ops] for name, ops in OperatorFile(self.program.data).subgraphs()}
-        except (struct.error, IndexError, ValueError, KeyError):
+        except DAMAGED:
             raise UsageError("its operators cannot be read: build or copy it again", page="reports") from None
 
     def times(self, signature: str) -> int:

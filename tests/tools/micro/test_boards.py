@@ -176,6 +176,23 @@ def test_rows_of_what_is_int8_in_front_come_as_numbers_or_integers(tmp_path: Pat
         np.testing.assert_allclose(as_integers.floats(), session.infer(rows[3][0][None])[0], atol=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("case", "stride"), [("keyword", 512), pytest.param("keyword", 16, marks=pytest.mark.slow), ("features", 512)]
+)
+def test_an_arena_that_is_too_small_by_any_amount_is_refused(case: str, stride: int, tmp_path: Path) -> None:
+    """TFLM's kernels write where they get no room for what they keep: such arenas never come so far."""
+    _, device = device_of("cortex-m4", case, tmp_path)
+    header = (tmp_path / MODEL_HEADER).read_text()
+    enough = int(re.findall(r"kArenaBytes = (\d+)", header)[0])
+    sizes = [0, 1, 15, *range(16, enough, stride), *range(enough - 1024, enough, 16), enough]
+    answers = device.run([command("b", 2, [[np.uint32(size)]]) for size in sizes])
+    said = [answer.status for answer in answers]
+    assert set(said) == {"ok", "arena too small"}
+    first = said.index("ok")
+    assert all(status == "ok" for status, size in zip(said, sizes, strict=True) if size >= sizes[first])
+    assert device.arena_used <= sizes[first] <= enough
+
+
 @pytest.mark.parametrize("case", OVERSHOOTING)
 def test_a_step_behind_which_weights_are_not_finite_changes_nothing(case: str, tmp_path: Path) -> None:
     path, device = device_of("cortex-m4", case, tmp_path)

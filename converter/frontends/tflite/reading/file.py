@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from converter.frontends.tflite.reading.quantization import quantization_of
 from converter.frontends.tflite.reading.sparse import densified
 from converter.ir import Quantization
 from converter.program.flatbuffer.associated import associated_files
+from converter.program.flatbuffer.damage import DAMAGED
 from converter.program.flatbuffer.operators import kind_of
 from converter.program.flatbuffer.parts import bodies_of
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER, buffer_data, generated, unpacked
@@ -33,11 +33,6 @@ _MOST_AXES, _MOST_NUMBERS = 8, 1 << 31
 _TIMES, _BYTES = 4, 1 << 24
 #: No loop stands in more loops.
 _MOST_DEEP = 8
-#: What reading a damaged flatbuffer raises, and what its numbers make operators raise.
-DAMAGED = (
-    *(struct.error, IndexError, ValueError, KeyError, TypeError, AttributeError),
-    *(ArithmeticError, RecursionError, MemoryError, AssertionError),
-)
 _DTYPES: dict[int, np.dtype] = {
     generated.TensorType.FLOAT32: np.dtype(np.float32),
     generated.TensorType.FLOAT16: np.dtype(np.float16),

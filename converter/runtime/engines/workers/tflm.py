@@ -39,7 +39,8 @@ class Loaded:
         self._outputs = {
             m.name.decode(): (given[m.tensorIndex], graph.tensors[m.tensorIndex]) for m in signature.outputs
         }
-        self._interpreter = Interpreter.from_bytes(data, arena_size=options.get("arena") or _enough(model))
+        # Kernels write where they get no room for what they keep, and the process ends: so it has more than enough.
+        self._interpreter = Interpreter.from_bytes(data, arena_size=_enough(model))
         self._interpreter.print_allocations()
 
     def said(self, log: str) -> dict[str, Any]:

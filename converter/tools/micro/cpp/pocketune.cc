@@ -12,8 +12,6 @@ namespace {
 
 // What the bounds of a target are exceeded by at most, as everywhere in Pocketune.
 constexpr float kSlack = 1e-6f;
-// Smaller arenas do not hold what the interpreter keeps of itself, which it does not check.
-constexpr size_t kLeastArena = 2048;
 
 // Whether a number is finite. Kernels of TensorFlow Lite Micro make the largest one of infinity.
 bool is_finite(float number) { return std::fabs(number) < std::numeric_limits<float>::max(); }
@@ -110,7 +108,7 @@ Status Session::begin(uint8_t* arena, size_t size) {
   release();
   arena_ = nullptr;
   arena_used_ = 0;
-  if (arena == nullptr || size < kLeastArena) return Status::kArenaTooSmall;
+  if (arena == nullptr || size < program_.least_arena) return Status::kArenaTooSmall;
   arena_ = arena;
   arena_size_ = size;
   reset();

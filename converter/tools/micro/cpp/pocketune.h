@@ -98,6 +98,7 @@ struct Target {
 
 struct Program {
   const tflite::MicroOpResolver& (*operators)();
+  uint32_t least_arena;  // bytes; kernels do not check whether they got what they keep in an arena
   // `apply` where a step is several calls of `step` and one of it; `features` where `step` takes what that gives.
   Signature step, apply, evaluate, infer, features;
   uint16_t batch;
@@ -123,6 +124,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Takes an arena of kArenaBytes, which must outlive the session, and tries every signature in it. The state is as built.
+  // One of less than kLeastArenaBytes is refused before the interpreter sees it.
   Status begin(uint8_t* arena, size_t size);
   // The state as the program was built with it.
   void reset();

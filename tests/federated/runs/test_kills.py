@@ -82,7 +82,7 @@ def test_a_leaf_that_is_killed_never_gives_a_wrong_mean(tmp_path: Path) -> None:
     with superlink(tmp_path / "flower") as link:
         server = project(link, tmp_path, nodes=1, rounds=rounds)
         leaf = Process(link, tmp_path, "leaf", "--phones", str(PHONES), "--least", str(PHONES), "--wait", "60")
-        command = [str(BIN / "python"), "-m", "tests.federated.killed", str(leaf.port), str(PHONES)]
+        command = [str(BIN / "python"), "-m", "tests.federated.runs.killed", str(leaf.port), str(PHONES)]
         command.append(str(tmp_path / "came.npz"))
         phones = subprocess.Popen(
             command, cwd=ROOT, env=settings(link.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,6 +1,6 @@
 """Phones that are killed in the midst of an upload, at a leaf that is killed too; run in Flower's environment.
 
-    python -m tests.federated.killed PORT COUNT OUT.npz
+    python -m tests.federated.runs.killed PORT COUNT OUT.npz
 
 COUNT phones take part in rounds at 127.0.0.1:PORT until the standard input ends. Every third answer breaks off after
 its first object, and its phone starts again. OUT.npz then has of each round the arrays that came (`NUMBER/came/NAME`),

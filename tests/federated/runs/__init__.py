@@ -1,0 +1,1 @@
+"""Federated runs that last: kills, simulations, and what stays with each client."""

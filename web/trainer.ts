@@ -15,6 +15,8 @@ export type { Signature, StateTensor, TensorSpec } from "./trainer/manifest/mani
 export { places } from "./trainer/manifest/view.ts";
 export { Program } from "./trainer/program/program.ts";
 export { type Evaluation, labelled, type Row, type Sample, type Values } from "./trainer/program/samples.ts";
+export type { Keeps } from "./trainer/replay/contents.ts";
+export { ReplayMemory, type ReplayOptions } from "./trainer/replay/replay-memory.ts";
 export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/session/events.ts";
 export type { Guard } from "./trainer/session/gate.ts";
 export type { GenerateOptions, Sampling } from "./trainer/session/generation.ts";

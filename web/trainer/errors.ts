@@ -32,6 +32,9 @@ export class StateVersionError extends StateError {}
 /** The state was not written: the storage is full, or access is denied. The old state still stands. */
 export class StorageError extends PocketuneError {}
 
+/** A replay memory cannot be used: it is damaged, of another program or version, or was begun with other numbers. */
+export class ReplayError extends PocketuneError {}
+
 /** What was passed in does not fit the program: a missing input, a wrong size, NaN, a label out of range, too much. */
 export class InputError extends PocketuneError {}
 

@@ -4,6 +4,7 @@ import { BusyError, ClosedError, DamagedStateError, DivergedError, InputError, N
 import type { Program } from "./program/program.ts";
 import type { Evaluation, Row, Sample } from "./program/samples.ts";
 import type { StateSpec, StoredTensor } from "./program/state-spec.ts";
+import type { ReplayMemory } from "./replay/replay-memory.ts";
 import { byInference, Curriculum, inBatches } from "./session/batches.ts";
 import { Engine } from "./session/engine.ts";
 import type { TrainEvent } from "./session/events.ts";
@@ -37,6 +38,8 @@ export interface Restored {
 /** What a training is judged by and how it is cancelled. */
 export interface FitOptions {
   readonly heldOut?: readonly Sample[];
+  /** Rows of earlier trainings, which are mixed in, and which these samples enter. */
+  readonly memory?: ReplayMemory;
   readonly signal?: AbortSignal;
 }
 
@@ -105,27 +108,33 @@ export class Trainer {
    * A training that died with its tab goes on from its last checkpoint when the same samples, plan and state are given
    * again (an early stop then counts from there); `forget` drops it.
    *
+   * With a `memory` some of the samples are kept aside by it, its rows are replayed (beside those of the plan, whose share
+   * is that of both; half without any), its held-out rows are judged beside `heldOut`, and all samples enter it before
+   * `finished`, adopted or not. One of another program throws ReplayError.
+   *
    * Before the first step it throws InputError, BusyError, and StateError when a state in the store must not be
    * overwritten (`setAside` moves it away); then RuntimeFailedError, StorageError, and ClosedError.
    */
   async *fit(
     samples: readonly Sample[],
     plan: Plan = {},
-    { heldOut = [], signal }: FitOptions = {},
+    { heldOut = [], memory, signal }: FitOptions = {},
   ): AsyncGenerator<TrainEvent, void> {
     this.checkOpen();
-    const wholePlan = whole(plan);
+    const { manifest } = this.program;
     this.inputs.check(samples);
-    if (heldOut.length > 0) this.inputs.checkJudged(heldOut, "heldOut");
-    this.inputs.checkPlan(wholePlan);
-    this.inputs.checkEpoch(new Curriculum(samples, wholePlan, this.program.manifest.batch).rows);
+    const alone = { samples, plan: whole(plan), heldOut, enter: async () => undefined };
+    const given = memory ? await memory.curated(manifest, samples, alone.plan, heldOut) : alone;
+    if (given.heldOut.length > 0) this.inputs.checkJudged(given.heldOut, "heldOut");
+    this.inputs.checkPlan(given.plan);
+    this.inputs.checkEpoch(new Curriculum(given.samples, given.plan, manifest.batch).rows);
     if (this.isTraining) throw new BusyError("a training is running already");
     this.isTraining = true;
     const stir = () => this.gate.stir();
     signal?.addEventListener("abort", stir);
     try {
       await this.personal.checkReplaceable();
-      await this.inTurn(() => this.checkKnown([...samples, ...heldOut, ...(wholePlan.replay?.samples ?? [])]));
+      await this.inTurn(() => this.checkKnown([...samples, ...given.heldOut, ...(given.plan.replay?.samples ?? [])]));
       const shop = {
         program: this.program,
         engine: this.engine,
@@ -139,11 +148,20 @@ export class Trainer {
         },
         isOpen: () => !this.isClosed,
       };
-      yield* new Training(shop, samples, wholePlan, heldOut).run();
+      yield* new Training(shop, given).run();
     } finally {
       signal?.removeEventListener("abort", stir);
       this.isTraining = false;
     }
+  }
+
+  /** Adds samples to a memory without a training. Throws InputError, ReplayError and StorageError. */
+  async remember(memory: ReplayMemory, samples: readonly Sample[]): Promise<void> {
+    await this.alone(async () => {
+      this.inputs.check(samples);
+      await this.checkKnown(samples);
+      await memory.add(this.program.manifest, samples);
+    });
   }
 
   /** Lets the running training, or the next, wait before its next step; it says `paused`. */

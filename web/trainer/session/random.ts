@@ -9,6 +9,18 @@ export class Random {
     this.state = BigInt.asUintN(BITS, seed ^ MULTIPLIER);
   }
 
+  /** One that goes on from a state that `present` gave. */
+  static at(state: number): Random {
+    const random = new Random(0n);
+    random.state = BigInt(state);
+    return random;
+  }
+
+  /** Its state, below 2^48. */
+  get present(): number {
+    return Number(this.state);
+  }
+
   /** A whole number from 0 to below `bound`. */
   nextInt(bound: number): number {
     if ((bound & -bound) === bound) return Number((BigInt(bound) * BigInt(this.next(31))) >> 31n);

@@ -6,6 +6,7 @@ import { refusal } from "../manifest/refusal.ts";
 import type { Program } from "../program/program.ts";
 import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "../program/samples.ts";
 import type { StoredTensor } from "../program/state-spec.ts";
+import type { Curated } from "../replay/replay-memory.ts";
 import type { Checkpoints, TwoGenerations } from "../state/generations.ts";
 import { isFiniteTensor, isStateOf } from "../state/state-file.ts";
 import { Curriculum, inBatches } from "./batches.ts";
@@ -46,13 +47,17 @@ export class Training {
   /** Whether the state in memory is the one that shall stay. */
   private isSettled = false;
 
-  /** The samples and the plan are checked. */
+  private readonly samples: readonly Sample[];
+  private readonly plan: WholePlan;
+  private readonly heldOut: readonly Sample[];
+
+  /** All of what is `given` is checked. */
   constructor(
     private readonly shop: Workshop,
-    private readonly samples: readonly Sample[],
-    private readonly plan: WholePlan,
-    private readonly heldOut: readonly Sample[],
+    private readonly given: Curated,
   ) {
+    const { samples, plan, heldOut } = given;
+    [this.samples, this.plan, this.heldOut] = [samples, plan, heldOut];
     this.curriculum = new Curriculum(samples, plan, shop.program.manifest.batch);
     this.rates = ratesOf(plan, this.curriculum.stepsPerEpoch, shop.program.manifest);
     this.standstill = new Standstill(this.rates, shop.program.manifest.runningRate);
@@ -178,6 +183,7 @@ export class Training {
     if (isWorse) await alone(() => engine.write(this.before));
     this.isSettled = true;
     await this.dropCheckpoints();
+    await this.given.enter();
     yield { kind: "finished", before, after, stoppedEarly: this.progress.isOver, adopted };
   }
 

@@ -67,7 +67,13 @@ class Plan(
     val rateScale: Float = 1f,
     val firstEpoch: Int = 0,
     val steps: Int? = null,
-)
+) {
+    /** The same, with other samples mixed in. */
+    internal fun with(replay: Replay) = Plan(
+        epochs, learningRate, shuffle, seed, replay, balanceClasses, earlyStop, checkpointEvery, stalledMillis, rateScale,
+        firstEpoch, steps,
+    )
+}
 
 /** What a training may take of the device. [diskBytes] is for all generations of the state together. */
 data class Limits(val samples: Int = 100_000, val diskBytes: Long = 256L shl 20)

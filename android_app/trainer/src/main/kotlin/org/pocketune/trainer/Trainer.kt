@@ -78,27 +78,45 @@ class Trainer private constructor(
      * A training that died with its process goes on from its last checkpoint when the same samples, plan and state are
      * given again (an early stop then counts from there); [forget] drops it.
      *
+     * With a [memory] some of the samples are kept aside by it, its rows are replayed (beside those of the plan, whose share
+     * is that of both; half without any), its held-out rows are judged beside [heldOut], and all samples enter it before
+     * [TrainEvent.Finished], adopted or not. One of another program throws [ReplayException].
+     *
      * Before the first step the flow throws [InputException], [BusyException], and [StateException] when a state in the
      * store must not be overwritten ([setAside] moves it away); then [RuntimeFailedException], [StorageException], and
      * [ClosedException] when the trainer is closed meanwhile.
      */
-    fun fit(samples: List<Sample>, plan: Plan = Plan(), heldOut: List<Sample> = emptyList()): Flow<TrainEvent> =
+    fun fit(
+        samples: List<Sample>,
+        plan: Plan = Plan(),
+        heldOut: List<Sample> = emptyList(),
+        memory: ReplayMemory? = null,
+    ): Flow<TrainEvent> =
         channelFlow {
             owner.checkOpen()
             inputs.check(samples)
-            if (heldOut.isNotEmpty()) inputs.checkJudged(heldOut, "heldOut")
-            inputs.check(plan)
-            inputs.checkEpoch(Curriculum(samples, plan, manifest.batch).rows)
-            owner.run { checkKnown(samples + heldOut + plan.replay?.samples.orEmpty()) }
+            val given = Curated.of(memory, manifest, samples, plan, heldOut)
+            if (given.heldOut.isNotEmpty()) inputs.checkJudged(given.heldOut, "heldOut")
+            inputs.check(given.plan)
+            inputs.checkEpoch(Curriculum(given.samples, given.plan, manifest.batch).rows)
+            owner.run { checkKnown(samples + given.heldOut + given.plan.replay?.samples.orEmpty()) }
             personal.checkReplaceable()
             if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
             try {
                 val shop = Workshop(program, engine, personal, checkpoints, gate, owner, ::checkGoesOn)
-                Training(shop, samples, plan, heldOut, this).run()
+                Training(shop, given, this).run()
             } finally {
                 isTraining.set(false)
             }
         }.buffer(Channel.RENDEZVOUS).flowOn(owner.dispatcher)
+
+    /** Adds samples to a memory without a training. Throws [InputException], [ReplayException] and [StorageException]. */
+    suspend fun remember(memory: ReplayMemory, samples: List<Sample>): Unit = alone {
+        inputs.check(samples)
+        checkKnown(samples)
+        memory.checkBelongsTo(manifest)
+        memory.visit(samples).enter()
+    }
 
     /** Lets the running training, or the next, wait before its next step; it says [TrainEvent.Paused]. */
     fun pause() {

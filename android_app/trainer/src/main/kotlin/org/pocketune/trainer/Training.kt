@@ -26,15 +26,16 @@ internal class Workshop(
  * One training, from the state in memory to an adopted one or back. Runs on the trainer's thread, and gives it to others
  * between two steps.
  *
- * @param samples checked, like [plan] and [heldOut].
+ * @param given checked.
  */
 internal class Training(
     private val shop: Workshop,
-    private val samples: List<Sample>,
-    private val plan: Plan,
-    private val heldOut: List<Sample>,
+    private val given: Curated,
     private val events: ProducerScope<TrainEvent>,
 ) {
+    private val samples = given.samples
+    private val plan = given.plan
+    private val heldOut = given.heldOut
     private val engine = shop.engine
     private val manifest = shop.program.manifest
     private val curriculum = Curriculum(samples, plan, manifest.batch)
@@ -146,6 +147,7 @@ internal class Training(
         if (isWorse) engine.write(before)
         isSettled = true
         dropCheckpoints()
+        given.enter()
         events.send(TrainEvent.Finished(asBuilt, after, progress.isOver, adopted))
     }
 

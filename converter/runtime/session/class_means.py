@@ -37,14 +37,19 @@ class Means(NamedTuple):
         """
         weights = self.sharpness * self.means
         biases = -self.sharpness / 2 * ((self.means**2).sum(1) + self.farther)
-        if len(biases) and not biases.min() >= _LOWEST_BIAS:
-            raise UsageError(
-                "the means of the classes are too large beside their differences: the last layer would have a bias of "
-                f"{biases.min():.3g}, and float32 is too coarse below {_LOWEST_BIAS:,.0f}. Normalise the input of the "
-                "last layer, as a batch norm or layer norm does",
-                page="sessions",
-            )
-        return weights.astype(np.float32), biases.astype(np.float32)
+        return as_layer(weights, biases)
+
+
+def as_layer(weights: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and biases of a dense layer as float32. Raise UsageError where that rounds logits coarsely."""
+    if len(biases) and not biases.min() >= _LOWEST_BIAS:
+        raise UsageError(
+            "the means of the classes are too large beside their differences: the last layer would have a bias of "
+            f"{biases.min():.3g}, and float32 is too coarse below {_LOWEST_BIAS:,.0f}. Normalise the input of the "
+            "last layer, as a batch norm or layer norm does",
+            page="sessions",
+        )
+    return weights.astype(np.float32), biases.astype(np.float32)
 
 
 def means_of(x: np.ndarray, y: np.ndarray, classes: int) -> np.ndarray:

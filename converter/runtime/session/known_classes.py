@@ -12,7 +12,8 @@ from converter.program import class_names
 from converter.program.file import ProgramFile
 from converter.program.manifest import ClassHead, StateTensor
 from converter.runtime.data.examples import Examples
-from converter.runtime.session.class_means import Means, farther_of, means_in, means_of, sharpness_of
+from converter.runtime.session.class_means import Means, as_layer, farther_of, means_in, means_of, sharpness_of
+from converter.runtime.session.discriminant import checked_shrinkage, discriminant
 from converter.runtime.session.held_state import HeldState
 from converter.support.errors import UsageError
 
@@ -36,7 +37,7 @@ class KnownClasses(HeldState):
         with self._lock:
             return [name or None for name in self._names()]
 
-    def set_class_means(self, x: Any, y: Any) -> None:
+    def set_class_means(self, x: Any, y: Any, shrinkage: float | str | None = None) -> None:
         """Sets the last layer to that which finds the class with the nearest mean, without a gradient.
 
         What the layer reads is averaged for each class; logits are -s/2 |features - mean|^2, but for what all classes
@@ -46,10 +47,15 @@ class KnownClasses(HeldState):
         Args:
             x: as for `infer`, any number of rows.
             y: labels [rows] of known classes, at least one row of each.
+            shrinkage: nearest by the covariance of the rows within their classes, a linear discriminant whose priors
+                are the shares of the rows: `auto`, shrunk as Ledoit and Wolf say, or by a number above 0 and to 1.
+                None: by distance. A class cannot be added to a discriminant by its samples.
 
         Raises:
-            UsageError: the program was built without `head="class_means"`, or a class has no row.
+            UsageError: the program was built without `head="class_means"`, or a class has no row; for a covariance,
+                there is one class, or rows of a class do not differ.
         """
+        shrunk = None if shrinkage is None else checked_shrinkage(shrinkage)
         with self._lock:
             features, labels = self._features(x), self._labels(y)
             if len(labels) != len(features):
@@ -60,7 +66,11 @@ class KnownClasses(HeldState):
                 raise UsageError(f"y: no row is of class {missing}, which has no mean then", page="sessions")
             order = np.searchsorted(known, labels)
             means = means_of(features, order, len(known))
-            self._set(known, Means(means, sharpness_of(features, order, means), np.zeros(len(known))))
+            if shrinkage is None:
+                nearest = Means(means, sharpness_of(features, order, means), np.zeros(len(known)))
+                self._set(known, *nearest.layer())
+            else:
+                self._set(known, *as_layer(*discriminant(features, order, means, shrunk)))
 
     def add_class(self, name: str, x: Any = None) -> int:
         """Adds a class where there is room for one, and returns its label.
@@ -234,10 +244,10 @@ class KnownClasses(HeldState):
         kernel = found[head.kernel]
         return (kernel if head.axis == 0 else kernel.T).copy(), found[head.bias].copy()
 
-    def _set(self, labels: np.ndarray, means: Means) -> None:
+    def _set(self, labels: np.ndarray, weights: np.ndarray, biases: np.ndarray) -> None:
         """Replaces the rows of some labels."""
         kernel, bias = self._layer()
-        kernel[labels], bias[labels] = means.layer()
+        kernel[labels], bias[labels] = weights, biases
         self._write(kernel, bias, labels, self._names())
 
     def _write(self, kernel: np.ndarray, bias: np.ndarray, changed: Any, names: list[str]) -> None:

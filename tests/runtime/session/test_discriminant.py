@@ -1,0 +1,86 @@
+"""Class means under a shrunk covariance: scikit-learn's linear discriminant, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.covariance import ledoit_wolf_shrinkage
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from converter.runtime import TrainingSession
+from converter.runtime.session.discriminant import _ledoit_wolf
+from converter.support.errors import UsageError
+from examples.data.digits import load
+from jax_frontend import Model
+from tests.runtime.session.class_nets import OWN, built, rows_of_classes
+from tests.runtime.session.test_class_means import _digits_net
+
+
+@pytest.mark.parametrize("shrinkage", ["auto", 0.1, 1.0])
+@pytest.mark.parametrize("rows", [48, 17])
+def test_probabilities_are_those_of_scikit_learn(shrinkage: float | str, rows: int) -> None:
+    x, y = rows_of_classes(rows)
+    others = rows_of_classes(64)[0] + 0.25
+    with TrainingSession(built().data) as session:
+        session.set_class_means(x, y, shrinkage=shrinkage)
+        features, unseen = (session.features(each).astype(np.float64) for each in (x, others))
+        oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(features, y)
+        found = softmax(session.infer(others).astype(np.float64), axis=1)
+        np.testing.assert_allclose(found[:, :OWN], oracle.predict_proba(unseen), atol=2e-5)
+        assert not found[:, OWN:].any(), "room for classes stays masked"
+
+
+@pytest.mark.parametrize(("rows", "inputs"), [(3, 20), (20, 3), (200, 30), (1, 4), (5, 1)])
+def test_the_shrinkage_is_that_of_ledoit_and_wolf(rows: int, inputs: int) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, inputs)) * np.arange(1, inputs + 1)
+    x -= x.mean(0)
+    assert _ledoit_wolf(x) == pytest.approx(ledoit_wolf_shrinkage(x, assume_centered=True), abs=1e-12)
+
+
+@pytest.mark.quick
+def test_a_layer_of_a_discriminant_takes_steps_but_no_class_by_samples() -> None:
+    x, y = rows_of_classes()
+    with TrainingSession(built().data) as session:
+        session.set_class_means(x, y, shrinkage="auto")
+        with pytest.raises(UsageError, match="does not hold class means"):
+            session.add_class("mine", x[:5])
+        before = session.evaluate(x, y)["loss"]
+        session.fit(x, y, epochs=2, learning_rate=0.001, progress=False)
+        assert session.evaluate(x, y)["loss"] < before + 0.05
+        session.set_class_means(x, y)
+        session.add_class("mine", x[:5])
+
+
+def test_what_it_cannot_be_made_of_is_refused() -> None:
+    x, y = rows_of_classes()
+    first = np.array([np.flatnonzero(y == label)[0] for label in range(OWN)])
+    with TrainingSession(built().data) as session:
+        before = session.state()
+        for shrinkage in (0, -0.5, 1.5, "some", True):
+            with pytest.raises(UsageError, match="shrinkage: 'auto', or a number above 0"):
+                session.set_class_means(x, y, shrinkage=shrinkage)
+        for shrinkage in ("auto", 0.1):
+            with pytest.raises(UsageError, match="do not differ enough"):
+                session.set_class_means(x[first], y[first], shrinkage=shrinkage)
+        for name, value in before.items():
+            np.testing.assert_array_equal(session.state()[name], value)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_of_new_digits_it_finds_more_than_the_nearest_mean() -> None:
+    """Features of a net that knows five digits tell all ten apart, of ten samples each; five choices."""
+    model, _ = _digits_net(list(range(5)))
+    hidden, last = model.params[:-1], model.params[-1]
+    params = [*hidden, (np.zeros((len(last[0]), 10), np.float32), np.zeros(10, np.float32))]
+    train, test = load()
+    accuracy: dict[str | None, list[float]] = {None: [], "auto": []}
+    with TrainingSession(built(Model(model.apply, params, model.inputs), classes="10+1", labels=None).data) as session:
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            rows = np.concatenate([rng.choice(np.flatnonzero(train.y == digit), 10, False) for digit in range(10)])
+            for shrinkage, found in accuracy.items():
+                session.set_class_means(train.x[rows], train.y[rows], shrinkage=shrinkage)
+                found.append((session.infer(test.x).argmax(1) == test.y).mean())
+    print(accuracy)
+    assert np.mean(accuracy["auto"]) > np.mean(accuracy[None]) + 0.03

@@ -2,7 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Batch } from "../trainer/session/batches.ts";
 import { ofFewestTokens } from "../trainer/session/lengths.ts";
-import { DamagedStateError, InputError, labelled, MemoryStore, RuntimeFailedError, Trainer } from "../trainer.ts";
+import {
+  DamagedStateError,
+  InputError,
+  labelled,
+  MemoryStore,
+  RuntimeFailedError,
+  Trainer,
+  type Values,
+} from "../trainer.ts";
 import { bytes, collected, floats, program, samplesOf, textsOf } from "./fixture.ts";
 import { inNode } from "./litert.ts";
 
@@ -75,6 +83,69 @@ test("a seed gives the training of the host", async () => {
   }
   assert.equal(losses.length, 100);
   assert.ok(distance(losses, floats("mlp.fit")) < 1e-5);
+});
+
+test("classes of means, one of them added here, are those of the host", async () => {
+  const trainer = await open("classes");
+  const samples = samplesOf("mlp");
+  const rows = samples.slice(0, 5).map((sample) => sample.inputs);
+  const others = rows.map(({ x }) => ({ x: Float32Array.from(x ?? [], (number) => -number) }));
+  const own = (await trainer.classes()).filter((name) => name !== null);
+  await assert.rejects(trainer.addClass("zwölf", others), /class means/);
+  await trainer.setClassMeans(samples);
+  assert.equal(await trainer.addClass("zwölf", others), own.length);
+  const logits = (await trainer.infer([...rows, ...others])).flatMap((row) => [...(row.output ?? [])]);
+  assert.ok(distance(logits, floats("classes.output")) < 1e-4);
+  const state = await trainer.export();
+  await trainer.restore(bytes("classes.state"));
+  assert.deepEqual(await trainer.classes(), [...own, "zwölf", null]);
+  const there = (await trainer.infer([...rows, ...others])).flatMap((row) => [...(row.output ?? [])]);
+  assert.ok(distance(there, logits) < 1e-4);
+  await trainer.restore(state);
+  await trainer.renameClass("zwölf", "dreizehn");
+  assert.deepEqual(await trainer.classes(), [...own, "dreizehn", null]);
+  await trainer.addClass("leer");
+  await assert.rejects(trainer.addClass("mehr"), new RegExp(`room for ${own.length + 2} classes`));
+  await trainer.forgetClass("leer");
+  const free = { inputs: samples[0]?.inputs ?? {}, targets: { y: Int32Array.of(own.length + 1) } };
+  await assert.rejects(trainer.evaluate([free]), InputError);
+  await assert.rejects(trainer.forgetClass(own[0] ?? ""), /model's own/);
+  await assert.rejects(trainer.renameClass("dreizehn", own[0] ?? ""), /already/);
+  await assert.rejects(trainer.renameClass("leer", "x"), /no class 'leer'/);
+  await trainer.close();
+});
+
+test("slots that copy weights, and class means far from zero, are those of the host", async () => {
+  const trainer = await open("moved");
+  const samples = samplesOf("mlp").map(({ inputs, targets }) => ({ inputs, targets }));
+  const moved = (by: (number: number) => number) =>
+    samples.map(({ inputs, targets }) => ({ inputs: { x: Float32Array.from(inputs.x ?? [], by) }, targets }));
+  const logitsOf = async (given: { inputs: { x?: Values } }[]) =>
+    (await trainer.infer(given.slice(0, 5).map(({ inputs }) => ({ x: inputs.x ?? new Float32Array() })))).map((row) => [
+      ...(row.output ?? []),
+    ]);
+  const farLabels = async () => (await logitsOf(moved((x) => -x))).map((row) => row.indexOf(Math.max(...row)));
+  await trainer.setClassMeans(samples);
+  const others = moved((x) => -x).slice(0, 5);
+  await trainer.addClass(
+    "zwölf",
+    others.map((sample) => sample.inputs),
+  );
+  await collected(trainer.fit(samples, { epochs: 1, shuffle: false, checkpointEvery: 0 }));
+  assert.ok(distance((await logitsOf(samples)).flat(), floats("moved.output")) < 1e-4);
+  await trainer.reset();
+  const far = [...new Int32Array(bytes("moved.labels").buffer)];
+  await trainer.setClassMeans(moved((x) => x + 300));
+  assert.deepEqual(await farLabels(), far);
+  const farther = moved((x) => x + 302).slice(0, 5);
+  await trainer.addClass(
+    "far",
+    farther.map((sample) => sample.inputs),
+  );
+  await trainer.forgetClass("far");
+  assert.deepEqual(await farLabels(), far);
+  await assert.rejects(trainer.setClassMeans(moved((x) => x + 30_000)), /Normalise the input of the last layer/);
+  await trainer.close();
 });
 
 test("channels are those that the host chooses", async () => {

@@ -12,6 +12,7 @@ import { Gate, type Guard } from "./session/gate.ts";
 import { checkedMost, type GenerateOptions, KeptText, TokenChoice } from "./session/generation.ts";
 import { Inputs } from "./session/inputs.ts";
 import { LIMITS, type Limits, type Plan, whole } from "./session/plan.ts";
+import { RunTimeClasses } from "./session/run-time-classes.ts";
 import { Training } from "./session/training.ts";
 import { chosenOf, hasTrained, withChannels } from "./state/channels.ts";
 import { checkKnown, classesOf } from "./state/classes.ts";
@@ -56,6 +57,7 @@ export interface TrainerOptions {
 export class Trainer {
   private readonly engine: Engine;
   private readonly inputs: Inputs;
+  private readonly runTimeClasses: RunTimeClasses;
   private readonly gate: Gate;
   private readonly personal: TwoGenerations;
   private readonly checkpoints: Checkpoints;
@@ -76,6 +78,7 @@ export class Trainer {
     const { manifest } = program;
     this.engine = new Engine(program, runtime);
     this.inputs = new Inputs(manifest, limits);
+    this.runTimeClasses = new RunTimeClasses(program, this.engine, this.inputs, () => this.checkOpen());
     this.gate = new Gate(options.guard);
     this.states = specOf(program);
     this.personal = new TwoGenerations(store, this.states, limits.storedBytes / 2);
@@ -229,11 +232,38 @@ export class Trainer {
   }
 
   /**
-   * What each class is called, by label; null where there is room for one. The page takes classes that the host or a
-   * phone has added, with their state. Throws InputError for a program whose last layer is set by steps alone.
+   * What each class is called, by label; null where there is room for one. Throws InputError for a program whose last layer
+   * is set by steps alone, as all that follow on classes.
    */
   async classes(): Promise<(string | null)[]> {
     return await this.inTurn(async () => classesOf(this.program.manifest, await this.engine.read()));
+  }
+
+  /**
+   * Sets the last layer to that which finds the class with the nearest mean, without a gradient: an exact start for steps,
+   * for which the optimizer's slots begin anew. Each known class has at least one of the samples.
+   */
+  async setClassMeans(samples: readonly Sample[]): Promise<void> {
+    await this.alone(() => this.runTimeClasses.setMeans(samples));
+  }
+
+  /**
+   * Adds a class where there is room for one, and returns its label: the mean of the features of `rows`, without a gradient
+   * and with no row of the others changed; or without rows of weights 0, for steps that follow. `save` keeps it with its
+   * name, as the next training does.
+   */
+  async addClass(name: string, rows?: readonly Row[]): Promise<number> {
+    return await this.alone(() => this.runTimeClasses.add(name, rows));
+  }
+
+  /** Gives a class another name. */
+  async renameClass(name: string, after: string): Promise<void> {
+    await this.alone(() => this.runTimeClasses.rename(name, after));
+  }
+
+  /** Forgets a class that was added: its label is free again. */
+  async forgetClass(name: string): Promise<void> {
+    await this.alone(() => this.runTimeClasses.forget(name));
   }
 
   /** Throws InputError for samples of a class that there is not. */

@@ -1,3 +1,4 @@
+import { type Bytes, utf8 } from "../bytes.ts";
 import { InputError } from "../errors.ts";
 import { type Manifest, TARGET } from "../manifest/manifest.ts";
 import type { Sample } from "../program/samples.ts";
@@ -5,10 +6,17 @@ import type { StoredTensor } from "../program/state-spec.ts";
 
 const WORDS = 16;
 
+/** Of a name in UTF-8, at most. */
+export const NAME_BYTES = 4 * (WORDS - 1);
+
 /** What each class is called in a state, by label; null where there is room for one. Throws InputError without such. */
 export function classesOf(manifest: Manifest, state: readonly StoredTensor[]): (string | null)[] {
   const { head, labels } = manifest.fields;
-  if (head === null) throw new InputError("the program's last layer is set by steps alone: build with classes='10+20'");
+  if (head === null)
+    throw new InputError(
+      "the program's last layer is set by steps alone: build with " +
+        "head='class_means', and room for classes, classes='10+20'",
+    );
   const stored = state.find((tensor) => tensor.name === head.names);
   if (!stored) return labels ?? Array.from({ length: head.own }, (_, label) => `${label}`);
   const { buffer, byteOffset, byteLength } = stored.bytes;
@@ -16,9 +24,20 @@ export function classesOf(manifest: Manifest, state: readonly StoredTensor[]): (
   return Array.from({ length: byteLength / (4 * WORDS) }, (_, label) => {
     const start = 4 * WORDS * label;
     const length = view.getInt32(start, true);
-    if (length < 0 || length > 4 * (WORDS - 1)) throw new InputError("the state's names of classes are damaged");
+    if (length < 0 || length > NAME_BYTES) throw new InputError("the state's names of classes are damaged");
     return length === 0 ? null : new TextDecoder().decode(stored.bytes.subarray(start + 4, start + 4 + length));
   });
+}
+
+/** The tensor of the state that holds names by label. */
+export function written(names: readonly (string | null)[]): Bytes {
+  const bytes = new Uint8Array(4 * WORDS * names.length);
+  for (const [label, name] of names.entries()) {
+    const encoded = utf8(name ?? "");
+    new DataView(bytes.buffer).setInt32(4 * WORDS * label, encoded.length, true);
+    bytes.set(encoded, 4 * WORDS * label + 4);
+  }
+  return bytes;
 }
 
 /** Throws InputError for samples of a class that there is not. */
@@ -29,6 +48,7 @@ export function checkKnown(manifest: Manifest, state: readonly StoredTensor[], s
     const shares = y instanceof Float32Array;
     const labels = shares ? [...y.keys()].filter((label) => (y[label] ?? 0) > 0) : Array.from(y ?? [], Number);
     const free = labels.find((label) => names[label] === null);
-    if (free !== undefined) throw new InputError(`samples[${i}]: label ${free} is of no class yet`);
+    if (free !== undefined)
+      throw new InputError(`samples[${i}]: label ${free} is of no class yet: addClass(name) makes one`);
   }
 }

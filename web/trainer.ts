@@ -21,6 +21,7 @@ export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/session/
 export type { Guard } from "./trainer/session/gate.ts";
 export type { GenerateOptions, Sampling } from "./trainer/session/generation.ts";
 export { cosine, type LearningRate, type Limits, type Plan, warmUp } from "./trainer/session/plan.ts";
+export type { Shrinkage } from "./trainer/state/discriminant.ts";
 export type { Adopt } from "./trainer/state/interchange.ts";
 export { BrowserStore, MemoryStore, type Store } from "./trainer/state/store.ts";
 export { type FitOptions, type Restored, Trainer, type TrainerOptions } from "./trainer/trainer.ts";

@@ -5,7 +5,9 @@ import type { Bytes } from "../trainer/bytes.ts";
 import { InputError } from "../trainer/errors.ts";
 import { readManifest } from "../trainer/manifest/manifest-checks.ts";
 import { labelled } from "../trainer/program/samples.ts";
+import { meanOf } from "../trainer/state/class-means.ts";
 import { checkKnown, classesOf } from "../trainer/state/classes.ts";
+import { Discriminant, type Shrinkage } from "../trainer/state/discriminant.ts";
 
 const manifest = readManifest(new Uint8Array(readFileSync("../tests/manifest/good/later-classes.json")));
 
@@ -31,4 +33,38 @@ test("samples of a class that there is not are refused", () => {
   assert.throws(() => checkKnown(manifest, state, [labelled(new Float32Array(6), 4)]), InputError);
   const shares = Float32Array.of(0, 0, 0, 0, 0, 1);
   assert.throws(() => checkKnown(manifest, state, [labelled(new Float32Array(6), shares)]), InputError);
+});
+
+function discriminant(rows: Float64Array[], labels: number[], shrinkage: Shrinkage): Discriminant {
+  const classes = Array.from({ length: Math.max(...labels) + 1 }, (_, label) => label);
+  const means = classes.map((label) => meanOf(rows.filter((_, row) => labels[row] === label)));
+  return Discriminant.of(rows, labels, means, shrinkage);
+}
+
+test("weights and biases of a discriminant are those of scikit-learn", () => {
+  const vectors: { shrinkage: Shrinkage; x: number[][]; y: number[]; weights: number[][]; biases: number[] }[] =
+    JSON.parse(readFileSync("../tests/runtime/discriminants.json", "utf8"));
+  assert.equal(vectors.length, 4);
+  for (const { shrinkage, x, y, weights, biases } of vectors) {
+    const rows = x.map((row) => Float64Array.from(row));
+    const made = discriminant(rows, y, shrinkage);
+    const isClose = (a: number, b: number) => Math.abs(a - b) < 1e-6 * (1 + Math.abs(b));
+    for (const [label, row] of weights.entries()) {
+      const found = made.weights(label);
+      assert.ok(row.every((number, i) => isClose(found[i] ?? Number.NaN, number)));
+      assert.ok(isClose(made.bias(label), biases[label] ?? Number.NaN));
+    }
+  }
+});
+
+test("what a discriminant cannot be made of is refused", () => {
+  const rows = Array.from({ length: 6 }, (_, i) => Float64Array.of(i * i, 1 - i));
+  const labels = [0, 0, 0, 1, 1, 1];
+  discriminant(rows, labels, 0.1);
+  for (const part of [0, -1, 1.1, Number.NaN]) assert.throws(() => discriminant(rows, labels, part), InputError);
+  assert.throws(() => discriminant(rows, [0, 0, 0, 0, 0, 0], "auto"), InputError);
+  const two = [rows[0], rows[3]].map((row) => row ?? new Float64Array());
+  for (const shrinkage of ["auto", 0.5] as const) {
+    assert.throws(() => discriminant(two, [0, 1], shrinkage), /do not differ enough/);
+  }
 });

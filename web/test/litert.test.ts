@@ -101,6 +101,13 @@ test("classes of means, one of them added here, are those of the host", async ()
   assert.deepEqual(await trainer.classes(), [...own, "zwölf", null]);
   const there = (await trainer.infer([...rows, ...others])).flatMap((row) => [...(row.output ?? [])]);
   assert.ok(distance(there, logits) < 1e-4);
+  await trainer.setClassMeans(
+    [...samples, ...others.map((inputs) => ({ inputs, targets: { y: Int32Array.of(own.length) } }))],
+    "auto",
+  );
+  const shrunk = (await trainer.infer([...rows, ...others])).flatMap((row) => [...(row.output ?? [])]);
+  assert.ok(distance(shrunk, logits) > 1);
+  await assert.rejects(trainer.addClass("mehr", others), /class means/);
   await trainer.restore(state);
   await trainer.renameClass("zwölf", "dreizehn");
   assert.deepEqual(await trainer.classes(), [...own, "dreizehn", null]);

@@ -16,6 +16,7 @@ import { RunTimeClasses } from "./session/run-time-classes.ts";
 import { Training } from "./session/training.ts";
 import { chosenOf, hasTrained, withChannels } from "./state/channels.ts";
 import { checkKnown, classesOf } from "./state/classes.ts";
+import type { Shrinkage } from "./state/discriminant.ts";
 import { Checkpoints, TwoGenerations, taken } from "./state/generations.ts";
 import { type Adopt, specOf, UNPROVEN } from "./state/interchange.ts";
 import { isFiniteTensor, isStateOf, pack, replaced } from "./state/state-file.ts";
@@ -242,9 +243,12 @@ export class Trainer {
   /**
    * Sets the last layer to that which finds the class with the nearest mean, without a gradient: an exact start for steps,
    * for which the optimizer's slots begin anew. Each known class has at least one of the samples.
+   *
+   * With a `shrinkage` nearest is meant by the covariance of the samples' features within their classes: a linear
+   * discriminant, whose priors are the shares of the samples. No class can be added to that by its samples.
    */
-  async setClassMeans(samples: readonly Sample[]): Promise<void> {
-    await this.alone(() => this.runTimeClasses.setMeans(samples));
+  async setClassMeans(samples: readonly Sample[], shrinkage?: Shrinkage): Promise<void> {
+    await this.alone(() => this.runTimeClasses.setMeans(samples, shrinkage));
   }
 
   /**

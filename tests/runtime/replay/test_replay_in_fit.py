@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import converter
 from converter.runtime import Drifted, Event, ReplayMemory, TrainingSession
 from converter.support.errors import UsageError
+from jax_frontend import Model
 from tests.runtime.programs import BATCH, EXAMPLES, program, train_with_optax
 
 FEATURES = ("train", "evaluate", "infer", "features")
@@ -216,3 +218,29 @@ def test_rows_that_are_all_kept_aside_do_not_train(tmp_path: Path) -> None:
     seen = memory.seen
     session.remember(memory, x[seen : seen + 1], y[seen : seen + 1])
     assert memory.numbers()[1][-1] == seen
+
+
+def test_several_inputs_and_targets_go_in_and_come_out_by_name(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal(s).astype(np.float32) for name, s in {"a": (5, 3), "b": (2, 3)}.items()}
+
+    def apply(params: Any, left: Any, right: Any) -> dict[str, Any]:
+        hidden = left @ params["a"] + right @ params["b"]
+        return {"kind": hidden, "size": hidden[:, :1]}
+
+    inputs = [jax.ShapeDtypeStruct((1, size), "float32") for size in (5, 2)]
+    losses = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+    session = TrainingSession(converter.build(Model(apply, params, inputs), loss=losses, batch=4).data)
+    memory = ReplayMemory(tmp_path / "m", session.manifest, limit=4000, held_out=0.3)
+    x = tuple(rng.standard_normal((30, size)).astype(np.float32) for size in (5, 2))
+    y = {"kind": rng.integers(0, 3, 30).astype(np.int32), "size": rng.standard_normal((30, 1)).astype(np.float32)}
+    session.remember(memory, x, y)
+    assert set(memory.counts()) == {0}, "rows of several targets have no class"
+    session.fit(x, y, memory=memory, epochs=1, progress=False)
+    kept = memory.held_out()
+    assert kept is not None
+    number = memory.numbers()[1] % 30
+    for found, given in zip(kept[0].values(), x, strict=True):
+        np.testing.assert_array_equal(found, given[number])
+    for name, given in y.items():
+        np.testing.assert_array_equal(kept[1][name], given[number])

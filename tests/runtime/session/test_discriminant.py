@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -9,12 +13,14 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from converter.runtime import TrainingSession
-from converter.runtime.session.discriminant import _ledoit_wolf
+from converter.runtime.session.discriminant import _ledoit_wolf, discriminant
 from converter.support.errors import UsageError
 from examples.data.digits import load
 from jax_frontend import Model
 from tests.runtime.session.class_nets import OWN, built, rows_of_classes
 from tests.runtime.session.test_class_means import _digits_net
+
+VECTORS = Path(__file__).parents[1] / "discriminants.json"
 
 
 @pytest.mark.parametrize("shrinkage", ["auto", 0.1, 1.0])
@@ -84,3 +90,37 @@ def test_of_new_digits_it_finds_more_than_the_nearest_mean() -> None:
                 found.append((session.infer(test.x).argmax(1) == test.y).mean())
     print(accuracy)
     assert np.mean(accuracy["auto"]) > np.mean(accuracy[None]) + 0.03
+
+
+def vectors() -> list[dict[str, Any]]:
+    """Return what stands in discriminants.json, of scikit-learn: the tests in Kotlin and TypeScript read it, too."""
+    rng, found = np.random.default_rng(11), []
+    for shrinkage, counts, inputs in (
+        ("auto", (9, 14, 5), 6),
+        (0.25, (3, 2), 5),
+        ("auto", (1, 8), 3),
+        (1.0, (4, 4), 1),
+    ):
+        y = np.repeat(np.arange(len(counts)), counts)
+        x = np.round(rng.standard_normal((len(y), inputs)) * np.arange(1, inputs + 1) + 2 * y[:, None], 3)
+        oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x, y)
+        # Of two classes scikit-learn gives the difference of their rows.
+        means, shares = oracle.means_, np.bincount(y) / len(y)
+        weights = np.linalg.lstsq(oracle.covariance_, means.T, rcond=None)[0].T
+        biases = np.log(shares) - (means * weights).sum(1) / 2
+        rows = {"x": x.tolist(), "y": y.tolist(), "weights": weights.tolist(), "biases": biases.tolist()}
+        found.append({"shrinkage": shrinkage, **rows})
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Only one sample available")
+def test_the_vectors_of_the_other_languages_are_those_of_scikit_learn() -> None:
+    recorded = json.loads(VECTORS.read_text())
+    for found, there in zip(vectors(), recorded, strict=True):
+        assert (found["shrinkage"], found["x"], found["y"]) == (there["shrinkage"], there["x"], there["y"])
+        x, y = np.array(there["x"]), np.array(there["y"])
+        means = np.stack([x[y == label].mean(0) for label in range(y.max() + 1)])
+        ours = discriminant(x, y, means, None if there["shrinkage"] == "auto" else there["shrinkage"])
+        for name, value in zip(("weights", "biases"), ours, strict=True):
+            np.testing.assert_allclose(there[name], found[name], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(value, there[name], rtol=1e-9, atol=1e-12)

@@ -2,6 +2,7 @@ import { InputError } from "../errors.ts";
 import { rowsOf, TARGET } from "../manifest/manifest.ts";
 import type { Program } from "../program/program.ts";
 import type { Row, Sample, Values } from "../program/samples.ts";
+import type { Shrinkage } from "../state/discriminant.ts";
 import { KnownClasses } from "../state/known-classes.ts";
 import { type Batch, inBatches } from "./batches.ts";
 import type { Engine } from "./engine.ts";
@@ -16,14 +17,14 @@ export class RunTimeClasses {
     private readonly checkOpen: () => void,
   ) {}
 
-  async setMeans(samples: readonly Sample[]): Promise<void> {
+  async setMeans(samples: readonly Sample[], shrinkage?: Shrinkage): Promise<void> {
     this.inputs.check(samples);
     const labels = samples.map(({ targets: { [TARGET]: y } }) => {
       if (y?.length !== 1 || y instanceof Float32Array) throw new InputError("y: labels of known classes, one a row");
       return y[0] ?? 0;
     });
     const features = await this.features(samples.map((sample) => sample.inputs));
-    await this.change((classes) => classes.setMeans(features, labels));
+    await this.change((classes) => classes.setMeans(features, labels, shrinkage));
   }
 
   async add(name: string, rows?: readonly Row[]): Promise<number> {

@@ -31,16 +31,20 @@ export class ClassMeans {
 
   /** Its bias. Throws InputError where logits would be so large that float32 rounds them coarsely. */
   bias(at: number): number {
-    const bias = (-this.sharpness / 2) * (square(this.means[at] ?? []) + (this.farther[at] ?? 0));
-    if (!(bias >= LOWEST_BIAS)) {
-      throw new InputError(
-        "the means of the classes are too large beside their differences: the last layer would have a bias of " +
-          `${bias.toPrecision(3)}, and float32 is too coarse below -1,048,576. Normalise the input of the last layer, as a ` +
-          "batch norm or layer norm does",
-      );
-    }
-    return Math.fround(bias);
+    return checkedBias((-this.sharpness / 2) * (square(this.means[at] ?? []) + (this.farther[at] ?? 0)));
   }
+}
+
+/** A bias as float32. Throws InputError where that rounds logits of its size coarsely. */
+export function checkedBias(bias: number): number {
+  if (!(bias >= LOWEST_BIAS)) {
+    throw new InputError(
+      "the means of the classes are too large beside their differences: the last layer would have a bias of " +
+        `${bias.toPrecision(3)}, and float32 is too coarse below -1,048,576. Normalise the input of the last layer, as a ` +
+        "batch norm or layer norm does",
+    );
+  }
+  return Math.fround(bias);
 }
 
 /** The mean of rows. */

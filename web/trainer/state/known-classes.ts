@@ -8,6 +8,7 @@ import type { Values } from "../program/samples.ts";
 import type { StoredTensor } from "../program/state-spec.ts";
 import { ClassMeans, fartherOf, meanOf, meansIn, sharpnessOf } from "./class-means.ts";
 import { classesOf, NAME_BYTES, written } from "./classes.ts";
+import { Discriminant, type Shrinkage } from "./discriminant.ts";
 
 /** The highest bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
 const FREE = -30_000;
@@ -73,8 +74,8 @@ export class KnownClasses {
     return this.state.map((tensor) => this.tensors.get(tensor.name) ?? tensor);
   }
 
-  /** Sets the last layer to the means of features by class. */
-  setMeans(features: readonly Values[], labels: readonly number[]): void {
+  /** Sets the last layer to the means of features by class, or with a shrinkage to their discriminant. */
+  setMeans(features: readonly Values[], labels: readonly number[], shrinkage?: Shrinkage): void {
     const rows = this.numbers(features);
     const known = this.known();
     for (const label of labels) {
@@ -85,20 +86,13 @@ export class KnownClasses {
       throw new InputError(`y: no row is of class ${missing} ('${this.names[missing]}'), which has no mean then`);
     }
     const means = known.map((label) => meanOf(rows.filter((_, row) => labels[row] === label)));
-    const sharpness = sharpnessOf(
-      rows,
-      labels.map((label) => known.indexOf(label)),
-      means,
-    );
-    this.place(
-      [...known.keys()],
-      known,
-      new ClassMeans(
-        means,
-        sharpness,
-        means.map(() => 0),
-      ),
-    );
+    const places = labels.map((label) => known.indexOf(label));
+    const nearest = () => {
+      const none = means.map(() => 0);
+      return new ClassMeans(means, sharpnessOf(rows, places, means), none);
+    };
+    const made = shrinkage === undefined ? nearest() : Discriminant.of(rows, places, means, shrinkage);
+    this.place([...known.keys()], known, made);
     this.free();
   }
 
@@ -167,7 +161,7 @@ export class KnownClasses {
     return [...this.names.keys()].filter((label) => this.names[label] !== null);
   }
 
-  private place(changed: number[], labels: number[], made: ClassMeans): void {
+  private place(changed: number[], labels: number[], made: ClassMeans | Discriminant): void {
     for (const at of changed) this.put(labels[at] ?? 0, made.weights(at), made.bias(at));
   }
 

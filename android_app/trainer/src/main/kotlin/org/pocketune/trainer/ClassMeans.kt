@@ -27,19 +27,21 @@ internal class ClassMeans(val means: List<DoubleArray>, val sharpness: Double, v
     fun weights(at: Int) = FloatArray(means[at].size) { (sharpness * means[at][it]).toFloat() }
 
     /** Its bias. Throws [InputException] where logits would be so large that float32 rounds them coarsely. */
-    fun bias(at: Int): Float {
-        val bias = -sharpness / 2 * (means[at].sumOf { it * it } + farther[at])
-        if (!(bias >= LOWEST_BIAS)) {
-            throw InputException(
-                "the means of the classes are too large beside their differences: the last layer would have a bias of " +
-                    "%.3g, and float32 is too coarse below %,.0f. ".format(Locale.ROOT, bias, LOWEST_BIAS) +
-                    "Normalise the input of the last layer, as a batch norm or layer norm does",
-            )
-        }
-        return bias.toFloat()
-    }
+    fun bias(at: Int): Float = checkedBias(-sharpness / 2 * (means[at].sumOf { it * it } + farther[at]))
 
     companion object {
+        /** A bias as float32. Throws [InputException] where that rounds logits of its size coarsely. */
+        fun checkedBias(bias: Double): Float {
+            if (!(bias >= LOWEST_BIAS)) {
+                throw InputException(
+                    "the means of the classes are too large beside their differences: the last layer would have a bias of " +
+                        "%.3g, and float32 is too coarse below %,.0f. ".format(Locale.ROOT, bias, LOWEST_BIAS) +
+                        "Normalise the input of the last layer, as a batch norm or layer norm does",
+                )
+            }
+            return bias.toFloat()
+        }
+
         /** The mean of rows. */
         fun meanOf(rows: List<DoubleArray>) = DoubleArray(rows[0].size) { i -> rows.sumOf { it[i] } / rows.size }
 

@@ -35,15 +35,23 @@ internal class KnownClasses(private val program: Program, private val state: Lis
     /** What was changed. */
     fun changed(): List<StoredTensor> = state.map { tensors.getValue(it.name) }
 
-    /** Sets the last layer to the means of [features] by class. */
-    fun setMeans(features: List<Values>, labels: List<Int>) {
+    /** Sets the last layer to the means of [features] by class, or with a [shrinkage] to their discriminant. */
+    fun setMeans(features: List<Values>, labels: List<Int>, shrinkage: Shrinkage? = null) {
         val rows = numbers(features)
         val known = known
         labels.firstOrNull { it !in known }?.let { refuse("y: labels of known classes, one a row: $known, not $it") }
         known.firstOrNull { it !in labels }?.let { refuse("y: no row is of class $it ('${names[it]}'), which has no mean then") }
         val means = known.map { label -> ClassMeans.meanOf(rows.filterIndexed { row, _ -> labels[row] == label }) }
-        val sharpness = ClassMeans.sharpnessOf(rows, labels.map(known::indexOf), means)
-        place(known.indices.toList(), known, ClassMeans(means, sharpness, DoubleArray(known.size)))
+        val places = labels.map(known::indexOf)
+        if (shrinkage == null) {
+            val sharpness = ClassMeans.sharpnessOf(rows, places, means)
+            place(known.indices.toList(), known, ClassMeans(means, sharpness, DoubleArray(known.size)))
+        } else {
+            val made = Discriminant.of(rows, places, means, shrinkage)
+            for (at in known.indices) {
+                put(known[at], FloatArray(kernel.width) { made.weights[at][it].toFloat() }, made.bias(at))
+            }
+        }
         free()
     }
 

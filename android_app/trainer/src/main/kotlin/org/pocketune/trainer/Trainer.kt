@@ -203,12 +203,15 @@ class Trainer private constructor(
     /**
      * Sets the last layer to that which finds the class with the nearest mean, without a gradient: an exact start for
      * steps, for which the optimizer's slots begin anew. Each known class has at least one of the samples.
+     *
+     * With a [shrinkage] nearest is meant by the covariance of the samples' features within their classes: a linear
+     * discriminant, whose priors are the shares of the samples. No class can be added to that by its samples.
      */
-    suspend fun setClassMeans(samples: List<Sample>): Unit = alone {
+    suspend fun setClassMeans(samples: List<Sample>, shrinkage: Shrinkage? = null): Unit = alone {
         inputs.check(samples)
         val labels = samples.map { it.label ?: throw InputException("y: labels of known classes, one a row") }
         val features = features(samples)
-        engine.write(KnownClasses(program, engine.read()).apply { setMeans(features, labels) }.changed())
+        engine.write(KnownClasses(program, engine.read()).apply { setMeans(features, labels, shrinkage) }.changed())
     }
 
     /**

@@ -147,23 +147,25 @@ def most_of(arrays: int) -> int:
 def _rounds(client: _Client, fleet: Fleet, poll: float, idle: float | None, stop: threading.Event) -> None:
     from converter.federated.wire import UnknownNode
 
-    last = time.monotonic()
-    while not stop.is_set() and (idle is None or time.monotonic() - last < idle):
+    busy = time.monotonic()
+    while not stop.is_set():
         try:
             message = fleet.pull()
         except UnknownNode as error:  # as of a server that began anew
             client.note(str(error))
             fleet.join_again(fleet.node, client.say)
             client.say("joined again")
-            message = None
+            message, busy = None, time.monotonic()
         except RefusedRound as error:
             client.note(str(error))
             message = None
         if message is None:
+            if idle is not None and time.monotonic() - busy >= idle:
+                return
             stop.wait(poll * random.uniform(0.8, 1.2))
             continue
         client.answer(message)
-        last = time.monotonic()
+        busy = time.monotonic()
 
 
 class _Client:

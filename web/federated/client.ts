@@ -102,6 +102,8 @@ class Sitting {
   private messages = 0;
   private bytes = 0;
   private readonly errors: string[] = [];
+  /** When there was last something to do, by `performance.now`. */
+  private busy = 0;
 
   constructor(
     private readonly fleet: Fleet,
@@ -134,10 +136,11 @@ class Sitting {
   }
 
   async rounds(rows: () => Promise<Rows> | Rows, idleMillis: number, pollMillis: number): Promise<void> {
-    let last = performance.now();
-    while (performance.now() - last < idleMillis) {
+    this.busy = performance.now();
+    for (;;) {
       const asked = await this.pulled();
       if (!asked) {
+        if (performance.now() - this.busy >= idleMillis) return;
         await pause(jittered(pollMillis), this.signal);
         continue;
       }
@@ -150,7 +153,7 @@ class Sitting {
         this.note(messageOf(error));
       }
       await this.participant.note(null);
-      last = performance.now();
+      this.busy = performance.now();
     }
   }
 
@@ -161,8 +164,12 @@ class Sitting {
       const isUnknown = error instanceof UnknownNodeError;
       if (!(error instanceof FederatedError) || (error instanceof LostServerError && !isUnknown)) throw error;
       this.note(error.message);
-      if (isUnknown) await this.fleet.joinAgain(this.say);
-      else await this.participant.note(null);
+      if (isUnknown) {
+        await this.fleet.joinAgain(this.say);
+        this.busy = performance.now();
+      } else {
+        await this.participant.note(null);
+      }
       return null;
     }
   }

@@ -45,6 +45,9 @@ class FederatedClient(
     private val slots = LinkedHashMap<Long, Map<String, ByteBuffer>>()
     private var served = Served()
 
+    /** When there was last something to do, by the clock of `System.nanoTime`. */
+    private var busy = 0L
+
     /**
      * Takes part in the rounds of the server, until there was no work for [idleMillis] or the caller is cancelled. A round that
      * is cancelled is left: the server goes on with the others.
@@ -72,10 +75,11 @@ class FederatedClient(
     }
 
     private suspend fun rounds(idleMillis: Long?, rows: suspend () -> Rows) {
-        var last = System.nanoTime()
-        while (idleMillis == null || (System.nanoTime() - last) / NANOS < idleMillis) {
+        busy = System.nanoTime()
+        while (true) {
             val asked = pulled()
             if (asked == null) {
+                if (idleMillis != null && (System.nanoTime() - busy) / NANOS >= idleMillis) return
                 delay((pollMillis * Random.nextDouble(0.8, 1.2)).toLong())
                 continue
             }
@@ -90,7 +94,7 @@ class FederatedClient(
                 note(error.message.orEmpty())
             }
             participant.unanswered.delete()
-            last = System.nanoTime()
+            busy = System.nanoTime()
         }
     }
 
@@ -121,6 +125,7 @@ class FederatedClient(
     } catch (error: UnknownNodeException) {
         note(error.message.orEmpty())
         fleet.joinAgain(say)
+        busy = System.nanoTime()
         null
     } catch (error: FederatedException) {
         if (error is LostServerException) throw error

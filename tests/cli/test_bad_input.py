@@ -168,7 +168,7 @@ def test_a_wrong_model(run: Run, model: str, message: str, examples: None) -> No
         ("optimizer = {name = 'tree.map'}", "unknown optimizer"),
         ("update = {}", "update: expected a name, or a table of rules"),
         ("update = {'*' = 1.5}", "rule '*': expected a fraction in 0..1"),
-        ("update = {'*' = 'some'}", '"bias", "all", {lora = 8} or {channels = 0.25}, got \'some\''),
+        ("update = {'*' = 'some'}", '"bias", "all", {lora = 8}, {skip_lora = 8} or {channels = 0.25}, got \'some\''),
         ("update = {'*' = {lora = 0}}", "rule '*': LoRA: rank must be a whole number of at least 1, got 0"),
         ("update = {'*' = {lora = 2, alfa = 8}}", "unknown option 'alfa'. Did you mean 'alpha'"),
         ("update = {'*' = {alpha = 8}}", "the rank is missing"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+import numpy as np
 
 from converter.runtime.engines.debian import fetch
 from converter.runtime.engines.delegate_log import refusals
 from converter.runtime.engines.engine import Engine, Refusal, engines_folder
+from converter.runtime.engines.smallest import smallest_program
+from converter.runtime.engines.work import Task
 from converter.support.invocation import command
 
 _LIBRARIES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
@@ -37,9 +42,12 @@ class Gpu(Engine):
         return all((self._folder / name).exists() for name in _LIBRARIES)
 
     def missing(self) -> str | None:
-        if self._has_own or ctypes.util.find_library("vulkan"):
+        if self._has_own:
             return None
-        return f"there is no Vulkan driver: {command('engines gpu')} sets one up that needs no GPU"
+        how = f"{command('engines gpu')} sets one up that needs no GPU"
+        if not ctypes.util.find_library("vulkan"):
+            return f"there is no Vulkan driver: {how}"
+        return None if _runs_here() else f"LiteRT can use no Vulkan driver of this machine: {how}"
 
     def environment(self) -> dict[str, str]:
         if not self._has_own:
@@ -71,3 +79,11 @@ class Gpu(Engine):
 
     def refusals(self, log: str) -> list[Refusal]:
         return refusals(log)
+
+
+@cache
+def _runs_here() -> bool:
+    """Return whether LiteRT finds a driver that it can use: there may be a loader, and drivers that lack a feature."""
+    x = np.arange(4, dtype=np.float32)
+    (outcome,) = Gpu().run([Task(smallest_program(), [("main", {"x": x})])])
+    return not outcome.error and np.array_equal(outcome.results[0]["y"], 2 * x)

@@ -48,11 +48,12 @@ def test_no_place_holds_the_version_in_another_form() -> None:
 
 def test_setting_the_version_sets_it_everywhere_and_cuts_the_changelog(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
-    listing = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
-    for name in filter(None, listing.split("\0")):
-        if (ROOT / name).is_file():
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, clone / name)
+    scripts = {
+        f"scripts/{name}" for name in ("__init__.py", "arguments.py", "release/__init__.py", "release/changelog.py")
+    }
+    for name in {place.path for place in version.places()} | scripts | {"scripts/release/version.py"}:
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
     (clone / changelog.NAME).write_text(LOG)
     git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):

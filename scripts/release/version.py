@@ -39,6 +39,7 @@ _CODES = re.compile(
     r"|(?<=\bversionCode = )\d+(?=\n +versionName = \"\d+\.\d+\.\d+\")"
     r"|(?<=\bversionCode=')\d+(?=' versionName='\d+\.\d+\.\d+')"
 )
+_ANY = re.compile(r"\d+\.\d+\.\d+")
 _RELEASED = re.compile(r"(?<=\ndate-released: )\S+")
 
 
@@ -75,7 +76,8 @@ def places() -> list[Place]:
     return [
         Place(path.relative_to(ROOT).as_posix(), text.count("\n", 0, found.start()) + 1, found[0])
         for path, text in _texts()
-        for found in _PLACES.finditer(text)
+        for found in _ANY.finditer(text)
+        if _PLACES.match(text, found.start())
     ]
 
 
@@ -100,7 +102,7 @@ def write(version: str, day: date) -> list[Path]:
     cut = changelog.cut(log.read_text(encoding="utf-8"), version, day)
     changed = {log: cut}
     for path, text in _texts():
-        new = _RELEASED.sub(day.isoformat(), _CODES.sub(str(code(version)), _PLACES.sub(version, text)))
+        new = _RELEASED.sub(day.isoformat(), _CODES.sub(str(code(version)), _versioned(text, version)))
         if new != text:
             changed[path] = new
     for path, text in changed.items():
@@ -108,15 +110,21 @@ def write(version: str, day: date) -> list[Path]:
     return sorted(changed)
 
 
+def _versioned(text: str, version: str) -> str:
+    return _ANY.sub(lambda found: version if _PLACES.match(text, found.start()) else found[0], text)
+
+
 def _texts() -> Iterator[tuple[Path, str]]:
-    listing = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    """Yield the text files in which a version may stand, with what they hold."""
+    command = ["git", "grep", "-zlIE", r"[0-9]\.[0-9]+\.[0-9]"]
+    listing = subprocess.check_output(command, cwd=ROOT, text=True)
     # What tells of the past, looks for the places, and tests that.
     past = {changelog.NAME, Path(__file__).relative_to(ROOT).as_posix(), "tests/test_release.py"}
     for name in sorted(set(filter(None, listing.split("\0"))) - past):
         try:
             yield ROOT / name, (ROOT / name).read_text(encoding="utf-8")
-        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
-            continue  # an image, a program, or a file that was removed
+        except UnicodeDecodeError:
+            continue  # of another encoding: no file of ours
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
@@ -86,15 +87,15 @@ def client(
     bounds = Bounds(max_epochs, max_steps, max_rate, norm=max_norm)
     rows = read_rows(data)
     judged = None if held_out is None else read_rows(held_out)
-    manifest, exchange = read_program(program).manifest, Exchange(read_program(program), max_norm, personal or ())
+    opened = read_program(program)
+    exchange = Exchange(opened, max_norm, personal or ())
     narrator.say(
         f"what leaves this machine in a round: {counted(len(exchange.trained), 'array')}, {size(exchange.nbytes())}"
     )
     if privacy is not None and noise:
-        told = ", ".join(f"{privacy.epsilon(rounds):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100))
-        narrator.say(f"differential privacy of all rows: epsilon {told} (delta {delta:g})")
-        if manifest.row_clipping is not None:
-            narrator.say(_of_one_row(privacy, manifest, rows, bounds, bool(personal)))
+        narrator.say(_told("all rows", privacy.epsilon, delta))
+        if opened.manifest.row_clipping is not None:
+            narrator.say(_of_one_row(privacy, opened.manifest, rows, bounds, bool(personal)))
     stop = Event()
 
     def leave() -> bool:
@@ -126,10 +127,13 @@ def _of_one_row(privacy: Privacy, manifest: Manifest, rows: Any, bounds: Bounds,
         noise = privacy.one_row(manifest, rows, bounds, personal)
     except UsageError as error:
         return str(error)
-    told = ", ".join(
-        f"{epsilon(noise, rounds, privacy.delta):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100)
-    )
-    return f"differential privacy of any one row: epsilon {told} (delta {privacy.delta:g})"
+    return _told("any one row", lambda rounds: epsilon(noise, rounds, privacy.delta), privacy.delta)
+
+
+def _told(whose: str, of: Callable[[int], float], delta: float) -> str:
+    """Return a line with the epsilon after 1, 10 and 100 rounds."""
+    told = ", ".join(f"{of(rounds):.3g} after {counted(rounds, 'round')}" for rounds in (1, 10, 100))
+    return f"differential privacy of {whose}: epsilon {told} (delta {delta:g})"
 
 
 @app.command()

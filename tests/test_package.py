@@ -79,6 +79,7 @@ def test_in_the_wheel_no_module_means_one_outside_of_the_package() -> None:
             assert not [name for name in names if name.partition(".")[0] in PARTS], path
 
 
+@pytest.mark.quick
 def test_no_string_holds_the_beginning_of_a_name_of_ours() -> None:
     """Of a name that is put together (`"converter." + name`) the wheel's build sees no module."""
     begun = {f"{part}." for part in PARTS}

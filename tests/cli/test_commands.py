@@ -54,6 +54,7 @@ def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
         assert word in shown.out
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("path", [str(Path(sys.executable).parent), "/usr/bin:/bin", ""], ids=["own", "system", "none"])
 def test_a_command_is_printed_as_it_can_be_run(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", path)
@@ -278,6 +279,7 @@ def test_quiet_says_nothing_but_the_result(run: Run) -> None:
     assert ran.err == "a model factory may print\n"
 
 
+@pytest.mark.quick
 def test_help_loads_no_framework() -> None:
     code = (
         "import sys\nfrom converter.cli import main\n"

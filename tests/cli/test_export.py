@@ -276,6 +276,7 @@ def nets() -> dict[str, keras.Model]:
     }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["loops", "both ways", "attention", "two", "upsampled"])
 def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
     """One row as it is, more where the stock interpreter's inputs are resized, and what `batch` asks for."""

@@ -24,6 +24,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> pocketune.Program:
     return pocketune.build(path, length=8, update="lora-2", batch=1, optimizer="adam")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("number", [96, -1])
 def test_ids_of_another_tokenizer_are_refused(number: int, program: pocketune.Program) -> None:
     ids = IDS.copy()

@@ -42,6 +42,7 @@ def test_a_refusal_says_where_it_is_explained() -> None:
     assert code == 2
 
 
+@pytest.mark.quick
 def test_the_page_is_shown_and_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     def shown(*arguments: str) -> str:
         with pytest.raises(SystemExit):

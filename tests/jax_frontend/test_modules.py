@@ -93,6 +93,7 @@ def assert_same(found: Stepped, expected: tuple[list[float], dict[str, np.ndarra
     assert_alike(found.parameters, {name: weights[name] for name in found.parameters}, rtol=2e-4, atol=2e-6)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("batch_norm", ["fixed", "train"])
 def test_an_nnx_module_trains_as_nnx_trains_it(batch_norm: str) -> None:
     net, (x, y) = Net(nnx.Rngs(0)), examples()

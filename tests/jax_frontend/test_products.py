@@ -82,6 +82,7 @@ def test_products_need_no_transposes() -> None:
     assert "Transpose" not in op_names(into_heads)
 
 
+@pytest.mark.quick
 @quick
 @given(data=st.data())
 def test_convolutions_of_all_layouts(data: st.DataObject) -> None:

@@ -146,6 +146,7 @@ def test_statistics_are_of_the_places_that_a_mask_leaves(kind: str, state: str) 
         assert session.evaluate(x, y)["loss"] == pytest.approx(model.evaluate(x, y, verbose=0), rel=1e-4)
 
 
+@pytest.mark.quick
 def test_rows_of_weight_0_do_not_count_and_the_others_count_alike() -> None:
     weight = np.array([1, 0, 2, 1, 0, 0.5], np.float32)
     seen = weight > 0

@@ -65,6 +65,7 @@ def test_what_is_not_trainable_in_keras_is_not_trainable_here() -> None:
     assert {p.name for p in program.manifest.parameters} == {v.path for v in model.trainable_variables}
 
 
+@pytest.mark.quick
 def test_what_is_not_trainable_stays_so_in_a_file(tmp_path: Path) -> None:
     """Keras makes the parts of an attention anew when it loads one, and these say that they are trainable."""
     x = keras.Input((4, 6))

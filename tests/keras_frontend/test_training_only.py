@@ -127,6 +127,7 @@ def test_layers_of_which_the_same_is_said_stand_together() -> None:
     assert said[0].subject.endswith("and 2 more")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("micro_batch", [None, 2])
 def test_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
     keras.utils.set_random_seed(0)

@@ -39,6 +39,7 @@ def test_frozen_layers_keep_their_fast_kernels(mobilenet: converter.Program) -> 
     assert forward[True] >= 0.95 * sum(forward.values()) > 0
 
 
+@pytest.mark.quick
 def test_nothing_below_the_earliest_trained_layer_has_a_backward_op(mobilenet: converter.Program) -> None:
     step = mobilenet.signatures["train"]
     trained = {row.parameter.partition("/")[0] for row in mobilenet.table if row.fraction}

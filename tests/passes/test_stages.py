@@ -71,6 +71,7 @@ def in_model_layout(graph: Graph, stored: dict[str, np.ndarray]) -> Iterator[tup
             yield parameter.name, whole
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("change", PASSES, ids=lambda change: change.__name__)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)

@@ -71,6 +71,7 @@ def test_it_infers_what_the_file_infers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.quick
 def test_a_fresh_head_trains_as_one_in_jax_on_the_files_features(tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(exported("mobilenetv2-0.35"))
     x, _ = CASES["mobilenetv2-0.35"].batch(ROWS, 1)

@@ -18,6 +18,7 @@ from scripts.torch.sweep import tried
 QUICK = ("decoder", "flattened", "lstm", "mobile")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", QUICK)
 def test_modules_train_as_in_pytorch(name: str) -> None:
     assert dict(tried(NETS[name], ["full/sgd"])) == {"full/sgd": []}

@@ -83,6 +83,7 @@ def test_a_plan_reads_nothing() -> None:
     assert not any(leaf.times for leaf in jax.tree_util.tree_leaves(model.params) if isinstance(leaf, Read))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("dtype", [INT4, INT8])
 def test_what_is_stored_in_integers_is_taken_over(dtype: np.dtype) -> None:
     rng = np.random.default_rng(0)

@@ -61,6 +61,7 @@ def same(graph: Graph, cut: Graph, feed: Feed) -> None:
             np.testing.assert_array_equal(found[name], want)
 
 
+@pytest.mark.quick
 def test_every_builtin_gives_the_same_in_parts() -> None:
     kinds = set()
     for case, graph, feed, value, axis in cuts():

@@ -78,6 +78,7 @@ def hexadecimal(session: TrainingSession) -> str:
     return " ".join(f"{byte:02x}" for array in session.state().values() for byte in array.tobytes())
 
 
+@pytest.mark.quick
 @with_compiler
 @pytest.mark.parametrize("stride", [37, pytest.param(1, marks=pytest.mark.slow)])
 def test_power_that_fails_at_any_byte_loses_no_state(stride: int, states: Path) -> None:

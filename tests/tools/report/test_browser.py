@@ -63,6 +63,7 @@ def test_it_is_drawn_at_once_and_asks_for_nothing(browser: Window, name: str, tm
     assert browser.requests == [page.as_uri()] * 2
 
 
+@pytest.mark.quick
 def test_costs_fit_the_page_and_their_bars_begin_at_one_place(browser: Window, tmp_path: Path) -> None:
     browser.look(1280)
     opened(browser, program("llama").data, tmp_path)

@@ -44,6 +44,7 @@ def moves(session: Any, steps: int) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("form", [{}, {"micro_batch": 1}, {"state": "split"}], ids=["whole", "micro-batches", "split"])
 def test_noise_is_that_of_optax_and_new_in_each_step(form: dict[str, Any]) -> None:
     with converter.runtime.TrainingSession(build(noise_alone(3), **form).data) as session:

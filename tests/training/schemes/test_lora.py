@@ -39,6 +39,7 @@ def kinds(file: Path) -> Counter:
     return Counter(operator.kind for operator in operators)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "state"),
     [

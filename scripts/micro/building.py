@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from scripts.micro.boards import Board
@@ -51,6 +53,11 @@ _COMMON = (
     "tensorflow/lite/micro/micro_utils.h", "tensorflow/lite/schema/schema_generated.h",
 )  # fmt: skip
 
+#: The header of a program, and the sources that include it.
+_MODEL, _OF_MODEL = "pocketune_model.h", ("pocketune_model.cc", "runner.cc")
+#: The header of what most sources include, beside the library.
+_PRECOMPILED = "common.h"
+
 
 def lacking(sources: Path | None) -> str | None:
     """Return why no program can be built; None where it can."""
@@ -83,7 +90,7 @@ def library(sources: Path, board: Board, out: Path, jobs: int = 2) -> Path:
         return archive
     (out / "objects").mkdir(parents=True, exist_ok=True)
     root = sources / "tflite-micro"
-    common = out / "common.h"
+    common = out / _PRECOMPILED
     common.write_text("".join(f'#include "{name}"\n' for name in _COMMON))
     compiler = [*_compiler(sources, board), *_FLAGS]
     _run([*compiler, "-x", "c++-header", str(common), "-o", f"{common}.gch"])
@@ -122,16 +129,30 @@ def firmware(exported: Path, sources: Path, board: Board, out: Path, sizes: dict
     defines = [f"-D{name}={value}" for name, value in sizes.items()]
     strict = [flag for flag in _FLAGS if flag != "-w"] + ["-Wall", "-Wextra", "-Werror"]
     objects = []
-    for path in [*sorted((exported / "src").glob("*.cc")), HERE / "runner.cc"]:
-        objects.append(str(parts / f"{path.name}.o"))
-        including = ["-I", str(exported / "src"), "-I", str(HERE)]
-        _run([*_compiler(sources, board), *strict, *including, *defines, "-c", str(path), "-o", objects[-1]])
+    compiler = [*_compiler(sources, board), *strict, "-include", str(out / _PRECOMPILED)]
+    for path in sorted((exported / "src").glob("*.cc")):
+        kept = parts if path.name in _OF_MODEL else out / "session"
+        objects.append(str(_compiled(path, exported / "src", compiler, kept)))
+    objects.append(str(_compiled(HERE / "runner.cc", exported / "src", [*compiler, "-I", str(HERE), *defines], parts)))
     start, elf = parts / "start.o", parts / "program.elf"
     _run(["arm-none-eabi-gcc", *board.flags, "-O2", "-c", str(HERE / "start.c"), "-o", str(start)])
     memory = [f"-Wl,--defsym={name}={value}" for name, value in board.memory.items()]
     linking = ["-nostartfiles", "--specs=nosys.specs", "-Wl,--gc-sections", "-T", str(HERE / "board.ld"), *memory]
     _run(["arm-none-eabi-g++", *board.flags, *linking, "-o", str(elf), str(start), *objects, str(archive), "-lm"])
     return elf
+
+
+def _compiled(path: Path, headers: Path, command: Sequence[str], out: Path) -> Path:
+    """Return the object of a source in `out`, made once of equal text: most sources are the same for all programs."""
+    included = [header for header in sorted(headers.glob("*.h")) if header.name != _MODEL or path.name in _OF_MODEL]
+    text = " ".join([*command, path.read_text(), *(header.read_text() for header in included)])
+    made = out / f"{path.name}-{sha256(text.encode()).hexdigest()[:16]}.o"
+    if not made.exists():
+        out.mkdir(exist_ok=True)
+        partial = out / f"{made.name}.{os.getpid()}"
+        _run([*command, "-I", str(headers), "-c", str(path), "-o", str(partial)])
+        partial.replace(made)
+    return made
 
 
 def symbols(elf: Path) -> set[str]:

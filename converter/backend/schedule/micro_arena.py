@@ -7,9 +7,10 @@ tensors and operators, whose sizes are data of the target.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +29,10 @@ _BYTES = {
 _REDUCTIONS = ("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN")
 #: Convolutions, which keep a factor and a shift for each channel of their result, whatever its type.
 _BY_CHANNEL = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+
+
+#: A tensor, what a kernel needs while it runs, what the body of a loop computes, records, and transposed copies.
+Kind = Literal["tensor", "scratch", "loop", "records", "copy"]
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,40 @@ class MicroArena:
         return max(self.tensors, self.planning) + self.records + self.copies
 
 
+@dataclass(frozen=True)
+class MicroPiece:
+    """A part of an arena.
+
+    Attributes:
+        nbytes: a multiple of 16 where it is a tensor.
+        first, last: the operators of the first subgraph while which it is there, by their places.
+        maker: the operator that it belongs to; None for an input, and for records of no operator.
+        kind: what it is. Records and copies are there all the time.
+        offset: where it begins; None of records and copies, which TFLM places from the end of the arena.
+    """
+
+    nbytes: int
+    first: int
+    last: int
+    maker: int | None
+    kind: Kind
+    offset: int | None = None
+
+
+@dataclass(frozen=True)
+class MicroPlan:
+    """An arena, and all that lies in it but for what the planner lists before the first call."""
+
+    arena: MicroArena
+    pieces: tuple[MicroPiece, ...]
+
+
 @dataclass
 class _Piece:
     size: int
     first: int
     last: int
+    kind: Kind
     offset: int = 0
 
 
@@ -74,26 +108,98 @@ def micro_arena(program: bytes, records: Mapping[str, int], start: int = 0) -> M
             it plans of each tensor (`lifetime`) and of each that is placed (`placed`).
         start: where the one begins that is looked at.
     """
+    return _planned(generated.ModelT.InitFromPackedBuf(program, start), records)[0]
+
+
+def micro_plan(program: bytes, records: Mapping[str, int], start: int = 0) -> MicroPlan:
+    """Return what lies where in the arena of a file, and whose it is; for the arguments see `micro_arena`."""
     model = generated.ModelT.InitFromPackedBuf(program, start)
+    arena, placed, began = _planned(model, records)
+    pieces, inside = list[MicroPiece](), dict[tuple[int, int], list[_Piece]]()
+    for piece in placed:
+        begins, ends = (max(bisect_right(began, time) - 1, 0) for time in (piece.first, piece.last))
+        if piece.kind == "loop":
+            inside.setdefault((begins, ends), []).append(piece)
+        else:
+            maker = begins if piece.first else None
+            pieces.append(MicroPiece(piece.size, begins, ends, maker, piece.kind, piece.offset))
+    for (begins, ends), within in inside.items():
+        pieces += [MicroPiece(size, begins, ends, begins, "loop", offset) for offset, size in _covered(within)]
+    first = model.subgraphs[0]
+    last, owned = len(first.operators) - 1, 0
+    bodies = set[int]()
+    for number, operator in enumerate(first.operators):
+        kept = _records(model, first, operator, records) + records["tensor"] * len(operator.outputs)
+        copies = _copies(model, first, operator, records)
+        for body in _run_by(model, operator, bodies):
+            graph = model.subgraphs[body]
+            kept += records["tensor"] * len(graph.tensors)
+            kept += sum(_records(model, graph, inner, records) for inner in graph.operators)
+            copies += sum(_copies(model, graph, inner, records) for inner in graph.operators)
+        pieces.append(MicroPiece(kept, 0, last, number, "records"))
+        pieces += [MicroPiece(copies, 0, last, number, "copy")] * bool(copies)
+        owned += kept
+    # The interpreter's own, and those of inputs and constants.
+    pieces.append(MicroPiece(arena.records - owned, 0, last, None, "records"))
+    return MicroPlan(arena, tuple(pieces))
+
+
+def _covered(pieces: list[_Piece]) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of an arena that pieces cover, which are there one after the other: offset and bytes."""
+    start = end = 0
+    for piece in sorted(pieces, key=lambda piece: piece.offset):
+        if piece.offset > end:
+            if end > start:
+                yield start, end - start
+            start = piece.offset
+        end = max(end, piece.offset + piece.size)
+    if end > start:
+        yield start, end - start
+
+
+def _planned(model: Any, records: Mapping[str, int]) -> tuple[MicroArena, list[_Piece], list[int]]:
+    """Return the arena, what is placed in it, and the times when operators of the first subgraph begin."""
     first = model.subgraphs[0]
     kept = records["base"] + records["border"] * (len(first.inputs) + len(first.outputs))
     copies = 0
     for graph in model.subgraphs:
-        kept += records["tensor"] * len(graph.tensors) + records["operator"] * len(graph.operators)
-        for operator in graph.operators:
-            kind, operands = _kind(model, operator), [graph.tensors[i] for i in operator.inputs if i >= 0]
-            kept += records.get(kind, 0)
-            if kind in _BY_CHANNEL:
-                kept += 2 * _aligned(4 * int(graph.tensors[operator.outputs[0]].shape[-1]))
-            if kind == "BATCH_MATMUL":
-                options = operator.builtinOptions
-                transposed = [operands[0]] * bool(options.adjX) + [operands[1]] * (not options.adjY)
-                copies += sum(_aligned(_nbytes(tensor)) + records["copy"] for tensor in transposed)
+        kept += records["tensor"] * len(graph.tensors)
+        kept += sum(_records(model, graph, operator, records) for operator in graph.operators)
+        copies += sum(_copies(model, graph, operator, records) for operator in graph.operators)
     lifetimes = _Lifetimes(model)
     pieces = sorted(lifetimes.pieces(), key=lambda piece: -piece.size)
     known = sum(len(graph.tensors) for graph in model.subgraphs) + len(lifetimes.scratch)
     planning = records["lifetime"] * known + records["placed"] * len(pieces)
-    return MicroArena(_placed(pieces), kept, copies, planning)
+    return MicroArena(_placed(pieces), kept, copies, planning), pieces, lifetimes.began
+
+
+def _records(model: Any, graph: Any, operator: Any, records: Mapping[str, int]) -> int:
+    """Return the bytes that the interpreter and a kernel keep of an operator."""
+    kind = _kind(model, operator)
+    kept = records["operator"] + records.get(kind, 0)
+    if kind in _BY_CHANNEL:
+        kept += 2 * _aligned(4 * int(graph.tensors[operator.outputs[0]].shape[-1]))
+    return kept
+
+
+def _copies(model: Any, graph: Any, operator: Any, records: Mapping[str, int]) -> int:
+    """Return the bytes of the transposed operands that an operator keeps."""
+    if _kind(model, operator) != "BATCH_MATMUL":
+        return 0
+    operands = [graph.tensors[i] for i in operator.inputs if i >= 0]
+    options = operator.builtinOptions
+    transposed = [operands[0]] * bool(options.adjX) + [operands[1]] * (not options.adjY)
+    return sum(_aligned(_nbytes(tensor)) + records["copy"] for tensor in transposed)
+
+
+def _run_by(model: Any, operator: Any, known: set[int]) -> Iterator[int]:
+    """Yield the subgraphs that an operator runs, at any depth, each once; those that are yielded become known."""
+    for body in bodies_of(operator).values():
+        if body not in known:
+            known.add(body)
+            yield body
+            for inner in model.subgraphs[body].operators:
+                yield from _run_by(model, inner, known)
 
 
 def _placed(pieces: list[_Piece]) -> int:
@@ -118,6 +224,7 @@ class _Lifetimes:
         self._model, self._now = model, 0
         self._spans: dict[tuple[int, int], list[int]] = {}
         self.scratch: list[_Piece] = []
+        self.began: list[int] = []
         self._walk(0)
 
     def pieces(self) -> Iterator[_Piece]:
@@ -127,7 +234,7 @@ class _Lifetimes:
             tensor = self._model.subgraphs[graph].tensors[index]
             data = self._model.buffers[tensor.buffer].data
             if data is None or len(data) == 0:
-                yield _Piece(_aligned(_nbytes(tensor)), first, last)
+                yield _Piece(_aligned(_nbytes(tensor)), first, last, "loop" if graph else "tensor")
 
     def _walk(self, number: int) -> None:
         graph = self._model.subgraphs[number]
@@ -136,6 +243,7 @@ class _Lifetimes:
         for operator in graph.operators:
             self._now += 1
             began = self._now
+            self.began += [began] * (number == 0)
             for index in operator.outputs:
                 self._use(number, index)
             for body in bodies_of(operator).values():
@@ -145,7 +253,7 @@ class _Lifetimes:
                 if index >= 0:
                     self._use(number, index)
             for size in _scratch(self._model, graph, operator):
-                self.scratch.append(_Piece(_aligned(size), began, self._now))
+                self.scratch.append(_Piece(_aligned(size), began, self._now, "loop" if number else "scratch"))
         for index in graph.outputs:
             self._use(number, index)
 

@@ -21,8 +21,8 @@ from converter.support.records import decode
 
 #: No account is larger; a limit for readers of files that they do not trust.
 MAX_BYTES = 32 << 20
-#: What `Memory.kinds` count in.
-KINDS = ("tensor", "scratch", "workspace", "loop")
+#: What `MemoryRecord.kinds` count in; the last two are of microcontrollers, whose arena is told from the file.
+KINDS = ("tensor", "scratch", "workspace", "loop", "records", "copy")
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,14 @@ class MemoryRecord:
     arena: int
     workspace: int
 
+    def alive(self, operators: int) -> list[int]:
+        """Return bytes in use while each of so many operators runs, in the order of execution."""
+        changes = [0] * (operators + 1)
+        for nbytes, first, last in zip(self.nbytes, self.first, self.last, strict=True):
+            changes[first] += nbytes
+            changes[last + 1] -= nbytes
+        return list(accumulate(changes[:-1]))
+
 
 @dataclass(frozen=True)
 class RecordedCall:
@@ -88,14 +96,6 @@ class RecordedCall:
     order: tuple[int, ...]
     partitions: tuple[int, ...]
     memory: MemoryRecord
-
-    def alive(self) -> list[int]:
-        """Return bytes in use while each operator runs, in the order of execution."""
-        changes = [0] * (len(self.flops) + 1)
-        for nbytes, first, last in zip(self.memory.nbytes, self.memory.first, self.memory.last, strict=True):
-            changes[first] += nbytes
-            changes[last + 1] -= nbytes
-        return list(accumulate(changes[:-1]))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Entry:
         rows: of a call; 0 where it takes none.
         whole: whether rows influence each other.
         inputs, outputs: in the order of the graph.
+        places: of each operator of the graph its place among those of the signature in the file.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Entry:
     whole: bool
     inputs: tuple[Binding, ...]
     outputs: tuple[Binding, ...]
+    places: tuple[int, ...]
 
 
 def check(manifest: Manifest) -> None:
@@ -179,12 +181,13 @@ def _entry(manifest: Manifest, name: str, model: Any, stored: Any, integers: Map
     inputs = [_binding(spec, numbers, roles) for spec in specs]
     outputs = tuple(_binding(spec, numbers, roles) for spec in results)
     as_int8 = {i for i, binding in enumerate(inputs) if binding.role == "Value" and binding.index in integers}
+    stored_at = {id(operator): place for place, operator in enumerate(graph.operators)}
     take_int8(graph, [int(graph.inputs[i]) for i in as_int8])
+    places = tuple(stored_at[id(operator)] for operator in graph.operators)
     inputs = [replace(b, nbytes=b.nbytes // 4) if i in as_int8 else b for i, b in enumerate(inputs)]
     rows = [spec.shape[0] for spec in signature.inputs if spec.role in ("input", "target", "weight")]
-    return Entry(
-        name, tuple(with_bodies(model, graph)), rows[0] if rows else 0, bool(signature.mixing), tuple(inputs), outputs
-    )
+    graphs = tuple(with_bodies(model, graph))
+    return Entry(name, graphs, rows[0] if rows else 0, bool(signature.mixing), tuple(inputs), outputs, places)
 
 
 def _numbers(manifest: Manifest, name: str) -> dict[tuple[Role, str], int]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from converter.driver.build_report import KINDS, Account, read_account
+from converter.driver.build_report import KINDS, Account, MemoryRecord, read_account
 from converter.ir import Origin
 from converter.program.file import ProgramFile
 from converter.program.flatbuffer.damage import DAMAGED
 from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.origins import PHASES, read_origins
 from converter.support.errors import UsageError
+from converter.tools.report.board import MICRO, BoardCall, board_calls
 from converter.tools.report.tree import groups
 
 #: What trains of a part of the model, in the order in which a page explains it.
@@ -52,6 +53,8 @@ class Peak:
         held: that the runtime holds all the time: arena and workspace as planned, gaps included.
         where: which operator runs, in words.
         alive: layer, phase, kind of memory and bytes, the largest first.
+        placed: of a board, where it lies: from which byte, how many, layer, phase and kind, in the order of addresses.
+        filled: of a board, what the arena consists of, and bytes.
     """
 
     call: str
@@ -59,6 +62,44 @@ class Peak:
     held: int
     where: str
     alive: list[tuple[str, str, str, int]]
+    placed: list[tuple[int, int, str, str, str]]
+    filled: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A call of a step as the runtime makes it.
+
+    Attributes:
+        places: the operators in the order of execution, by their places in the file.
+        partitions: the delegate's, of each of them; -1: the runtime's own kernel.
+        memory: over the call.
+        plan: of a board, what lies where.
+    """
+
+    places: tuple[int, ...]
+    partitions: tuple[int, ...]
+    memory: MemoryRecord
+    plan: BoardCall | None = None
+
+    def alive(self) -> list[int]:
+        """Return bytes in use while each operator runs, in the order of execution."""
+        return self.memory.alive(len(self.places))
+
+    @classmethod
+    def of_board(cls, call: BoardCall) -> Run:
+        """Return the run of a call in TensorFlow Lite Micro."""
+        pieces = call.plan.pieces
+        memory = MemoryRecord(
+            tuple(p.nbytes for p in pieces),
+            tuple(p.first for p in pieces),
+            tuple(p.last for p in pieces),
+            tuple(-1 if p.maker is None else p.maker for p in pieces),
+            tuple(KINDS.index(p.kind) for p in pieces),
+            call.plan.arena.size,
+            0,
+        )
+        return cls(call.places, (-1,) * len(call.places), memory, call)
 
 
 @dataclass(frozen=True)
@@ -85,6 +126,21 @@ class ReportContents:
             return {name: [o.kind for o in ops] for name, ops in OperatorFile(self.program.data).subgraphs()}
         except DAMAGED:
             raise UsageError("its operators cannot be read: build or copy it again", page="reports") from None
+
+    @property
+    def is_micro(self) -> bool:
+        """Whether the program runs in an arena that TensorFlow Lite Micro plans."""
+        return self.program.manifest.target == MICRO
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """The calls of a step as the runtime makes them, by signature. Raises UsageError."""
+        if self.is_micro:
+            return {name: Run.of_board(call) for name, call in board_calls(self.program).items()}
+        return {
+            name: Run(call.order or tuple(range(len(call.flops))), call.partitions, call.memory)
+            for name, call in self.account.calls.items()
+        }
 
     def times(self, signature: str) -> int:
         """Return how often a step calls a signature."""
@@ -160,18 +216,17 @@ class ReportContents:
 
     def memory(self) -> list[dict[str, Any]]:
         """Return each call of a step: its operators in the order of execution, and the pieces of memory."""
-        return [self._call(name) for name in self.account.calls]
+        return [self._call(name) for name in self.runs]
 
     def _call(self, name: str) -> dict[str, Any]:
-        call, origins, kinds = self.account.calls[name], self.origins[name], self.operators.get(name, [])
+        run, origins, kinds = self.runs[name], self.origins.get(name, []), self.operators.get(name, [])
         if len(kinds) != len(origins):
             raise UsageError(
                 "account: it is of other operators than the file holds: build the program again", page="reports"
             )
-        order = call.order or range(len(origins))
-        layers, names = _indexed(origins[i].layer or "(compiler)" for i in order)
-        codes, builtins = _indexed(kinds[i] for i in order)
-        memory = call.memory
+        layers, names = _indexed(origins[i].layer or "(compiler)" for i in run.places)
+        codes, builtins = _indexed(kinds[i] for i in run.places)
+        memory = run.memory
         return {
             "name": name,
             "times": self.times(name),
@@ -179,8 +234,8 @@ class ReportContents:
             "layer": layers,
             "builtins": builtins,
             "builtin": codes,
-            "phase": [PHASES.index(origins[i].phase) for i in order],
-            "partition": list(call.partitions),
+            "phase": [PHASES.index(origins[i].phase) for i in run.places],
+            "partition": list(run.partitions),
             "nbytes": list(memory.nbytes),
             "first": list(memory.first),
             "last": list(memory.last),
@@ -193,28 +248,69 @@ class ReportContents:
 
     def peaks(self) -> list[Peak]:
         """Return for each call of a step the moment when most bytes are alive."""
-        return [self._peak(name) for name in self.account.calls]
+        return [self._peak(name) for name in self.runs]
 
     def _peak(self, name: str) -> Peak:
-        call, origins = self.account.calls[name], self.origins[name]
-        memory, order = call.memory, call.order or range(len(origins))
-        alive = call.alive()
+        run, origins = self.runs[name], self.origins[name]
+        memory, alive = run.memory, run.alive()
         at = alive.index(max(alive))
         there: Counter[tuple[str, str, str]] = Counter()
         pieces = zip(memory.nbytes, memory.first, memory.last, memory.maker, memory.kinds, strict=True)
         for nbytes, first, last, maker, kind in pieces:
             if first <= at <= last:
-                origin = None if maker < 0 else origins[order[maker]]
-                layer = "(input)" if origin is None else origin.layer or "(compiler)"
-                there[layer, "" if origin is None else origin.phase, KINDS[kind]] += nbytes
-        running = origins[order[at]]
+                there[_whose(origins, run, maker, KINDS[kind])] += nbytes
+        running = origins[run.places[at]]
         return Peak(
             name,
             alive[at],
-            call.memory.arena + call.memory.workspace,
-            f"operator {at + 1} of {len(alive)}, {self.operators[name][order[at]]} of {running.layer or '(compiler)'}",
+            memory.arena + memory.workspace,
+            f"operator {at + 1} of {len(alive)}, {self.operators[name][run.places[at]]} of "
+            f"{running.layer or '(compiler)'}",
             [(*key, nbytes) for key, nbytes in there.most_common()],
+            _placed(run, origins, at),
+            _filled(run),
         )
+
+
+def _whose(origins: list[Origin], run: Run, maker: int, kind: str) -> tuple[str, str, str]:
+    """Return layer, phase and kind of a piece of memory."""
+    if maker < 0:
+        return "(interpreter)" if kind == "records" else "(input)", "", kind
+    origin = origins[run.places[maker]]
+    return origin.layer or "(compiler)", origin.phase, kind
+
+
+def _placed(run: Run, origins: list[Origin], at: int) -> list[tuple[int, int, str, str, str]]:
+    """Return what a board's planner has placed while an operator runs, with gaps between, by address."""
+    if run.plan is None:
+        return []
+    there = [p for p in run.plan.plan.pieces if p.offset is not None and p.first <= at <= p.last and p.nbytes]
+    found, end = list[tuple[int, int, str, str, str]](), 0
+    for piece in sorted(there, key=lambda piece: piece.offset or 0):
+        start = piece.offset or 0
+        if start > end:
+            found.append((end, start - end, "(free)", "", "gap"))
+        found.append(
+            (start, piece.nbytes, *_whose(origins, run, -1 if piece.maker is None else piece.maker, piece.kind))
+        )
+        end = start + piece.nbytes
+    free = run.plan.plan.arena.tensors - end
+    return [*found, (end, free, "(free)", "", "gap")] if free else found
+
+
+def _filled(run: Run) -> list[tuple[str, int]]:
+    """Return what a board's arena consists of."""
+    if run.plan is None:
+        return []
+    arena = run.plan.plan.arena
+    more = max(arena.planning - arena.tensors, 0)
+    return [
+        ("tensors, with gaps between them", arena.tensors),
+        ("records of tensors and operators, from the first call to the last", arena.records),
+        ("transposed copies of operands, from the first call to the last", arena.copies),
+        (f"lists of the planner, {arena.planning:,} bytes where tensors lie later: what is more than these", more),
+        ("arena", arena.size),
+    ]
 
 
 def _indexed(names: Any) -> tuple[list[int], list[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from converter.support.errors import UsageError
 from converter.support.files import write_atomically
-from converter.tools.report.contents import ReportContents
+from converter.tools.report.contents import ReportContents, Run
 
 #: White to red, for costs.
 _GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d8432f"}]
@@ -28,7 +28,6 @@ def overlays(contents: ReportContents) -> dict[str, dict[str, Any]]:
         "layer": ("layer", {name: [o.layer or "(compiler)" for o in contents.origins[name]] for name in calls}),
         "cost": ("cost on the target", {name: call.costs for name, call in calls.items()}),
         "flops": ("FLOPs", {name: call.flops for name, call in calls.items()}),
-        "memory": ("bytes alive", {name: _alive(contents, name) for name in calls}),
     }
     files: dict[str, dict[str, Any]] = {
         "phase": {
@@ -46,16 +45,16 @@ def overlays(contents: ReportContents) -> dict[str, dict[str, Any]]:
             name: {"name": title, "results": {str(i): {"value": v} for i, v in enumerate(values)}, **gradient}
             for name, values in data.items()
         }
+    files["memory"] = {
+        name: {"name": "bytes alive", "results": _alive(run), "gradient": _GRADIENT}
+        for name, run in contents.runs.items()
+    }
     return files
 
 
-def _alive(contents: ReportContents, name: str) -> list[int]:
-    """Return bytes alive while each operator runs, in the file's order."""
-    call = contents.account.calls[name]
-    executed = call.alive()
-    if not call.order:
-        return executed
-    return [nbytes for _, nbytes in sorted(zip(call.order, executed, strict=True))]
+def _alive(run: Run) -> dict[str, Any]:
+    """Return bytes alive while each operator runs, by its place in the file."""
+    return {str(place): {"value": nbytes} for place, nbytes in sorted(zip(run.places, run.alive(), strict=True))}
 
 
 def write_overlays(contents: ReportContents, folder: str | os.PathLike) -> list[Path]:

@@ -68,6 +68,7 @@ def render(
         parts=tables.parts(contents),
         updates=tables.updates(contents),
         peaks=contents.peaks(),
+        is_micro=contents.is_micro,
         resident=tables.resident(contents),
         step=tables.step(contents),
         phases=PHASES,

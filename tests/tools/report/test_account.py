@@ -69,7 +69,7 @@ def test_it_agrees_with_what_inspect_says(name: str) -> None:
     contents = contents_of(file)
     for call, made in account.calls.items():
         assert len(made.flops) == len(contents.operators[call])
-        assert max(made.alive()) <= made.memory.arena + made.memory.workspace
+        assert max(made.memory.alive(len(made.flops))) <= made.memory.arena + made.memory.workspace
     held = sum(c.memory.arena for c in account.calls.values()) + max(c.memory.workspace for c in account.calls.values())
     if file.manifest.state == "variables":
         assert held == costs["arena_bytes"]

@@ -3,7 +3,7 @@
 (() => {
   const MOST_LAYERS = 11;
   const HUES = [212, 24, 145, 280, 48, 185, 340, 95, 255, 10, 165, 310];
-  const KINDS = { tensor: "arena: tensors", scratch: "arena: temporaries of kernels", workspace: "workspace of XNNPACK", loop: "inside of a loop" };
+  const KINDS = { tensor: "arena: tensors", scratch: "arena: temporaries of kernels", workspace: "workspace of XNNPACK", loop: "inside of a loop", records: "records of the interpreter", copy: "transposed copies" };
   const place = document.getElementById("timeline");
   const now = document.getElementById("now");
   const slider = document.getElementById("operator");
@@ -21,7 +21,7 @@
   function nameOf(piece) {
     const maker = call.maker[piece];
     if (stacking.value === "kind") return KINDS[call.kinds[call.kind[piece]]];
-    if (maker < 0) return "(input)";
+    if (maker < 0) return call.kinds[call.kind[piece]] === "records" ? "(interpreter)" : "(input)";
     if (stacking.value === "phase") return PHASES[call.phase[maker]];
     const layer = call.layers[call.layer[maker]];
     return stacking.value === "layer" ? layer : (homes.get(layer) ?? layer);

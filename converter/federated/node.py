@@ -6,6 +6,7 @@ import ipaddress
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _BESIDE, _TIMES = 1 << 20, 4
 #: Runs whose optimizer slots are kept at a time.
 _RUNS = 8
+#: Messages that are known again.
+_ANSWERED = 64
 
 
 @dataclass
@@ -159,6 +162,9 @@ def _rounds(client: _Client, fleet: Fleet, poll: float, idle: float | None, stop
         except RefusedRound as error:
             client.note(str(error))
             message = None
+        if message is not None and message.metadata.message_id in client.answered:
+            client.note("the server sent a message again that was answered: it is left out")
+            message = None
         if message is None:
             if idle is not None and time.monotonic() - busy >= idle:
                 return
@@ -175,6 +181,8 @@ class _Client:
         self._app, self._fleet, self.say = app, fleet, say
         self._contexts: dict[int, Context] = {}
         self.served = Served()
+        #: Messages that were answered with numbers: training twice would move what stays here twice.
+        self.answered: deque[str] = deque(maxlen=_ANSWERED)
 
     def answer(self, message: Message) -> None:
         """Does what a message asks, and sends the answer."""
@@ -191,6 +199,7 @@ class _Client:
         if reply.has_error():
             self.note(f"answered with an error: {reply.error.reason}")
         else:
+            self.answered.append(message.metadata.message_id)
             self.served.messages += 1
             self.served.trained += message.metadata.message_type.partition(".")[0] == "train"
             self.say(f"{_said(message, reply)}; {size(sent)} left this machine")

@@ -188,7 +188,7 @@ class _Losses:
 
     def __init__(self, most: int | None) -> None:
         self._most, self._seen = most, 0
-        self._epoch: tuple[int, list[float]] = (-1, [])
+        self._epoch: tuple[int, list[Step]] = (-1, [])
         self.last = 0.0
 
     def __call__(self, event: Event) -> bool:
@@ -196,8 +196,9 @@ class _Losses:
             self._seen += 1
             if event.epoch != self._epoch[0]:
                 self._epoch = (event.epoch, [])
-            self._epoch[1].append(event.loss)
-            self.last = float(np.mean(self._epoch[1]))
+            steps = self._epoch[1]
+            steps.append(event)
+            self.last = float(np.average([one.loss for one in steps], weights=[one.weight for one in steps]))
         elif isinstance(event, Evaluated):
             self.last = event.figures["loss"]
         return self._most is None or self._seen < self._most

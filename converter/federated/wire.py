@@ -196,9 +196,13 @@ class Fleet:
         if len(response.message_object_trees) != len(response.messages_list):
             raise RefusedRound("the server's message comes without its objects")
         message, tree = head_of(response.messages_list[0]), response.message_object_trees[0]
+        if message.metadata.dst_node_id != self._node.node_id:  # nobody would take an answer in that node's name
+            raise RefusedRound("the server's message is for another node")
         try:
             contents = self._objects(message.metadata.run_id, tree)
             received = inflated(tree.object_id, contents, message.metadata.reply_to_message_id, self._client.most)
+            if _address(received) != _address(message):
+                raise RefusedRound("the message is not what its envelope says")
             keep(received)
             self._confirm(received)
             return received
@@ -331,6 +335,12 @@ class _Capped(FleetHttpClient):
         return httpx.Response(
             response.status_code, headers=_plain(response), content=bytes(body), request=context.request
         )
+
+
+def _address(message: Message) -> tuple[int, int, int, str, str]:
+    """Return who says what to whom, and in which run."""
+    of = message.metadata
+    return of.run_id, of.src_node_id, of.dst_node_id, of.message_type, of.group_id
 
 
 def _plain(response: httpx.Response) -> list[tuple[str, str]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +16,7 @@ ANDROID = Path(__file__).resolve().parents[2] / "android_app"
 POM = "{http://maven.apache.org/POM/4.0.0}"
 MODULES = ("trainer", "federated", "federated-work", "runtime-tflite", "runtime-litert", "app")
 CATALOG = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())
+LOCAL = Path(os.environ.get("MAVEN_REPOSITORY", Path.home() / ".m2/repository"))
 #: What only one of the two needs: Gradle takes AARs as they are, Maven runs the tests.
 ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "litert-stubs", "work-stubs", "kotlin-stdlib"}
 ONLY_GRADLE = {
@@ -132,6 +136,53 @@ def test_both_build_from_one_manifest_without_internet() -> None:
         "android.permission.RECEIVE_BOOT_COMPLETED",
     }
     assert 'srcDir("target/assets")' in gradle("app")
+
+
+def taken_by(module: str, of: Callable[[str], set[str]]) -> set[str]:
+    """The modules of this project that one takes, and those that these take."""
+    found, left = set(), [module]
+    while left:
+        new = of(left.pop()) - found
+        found |= new
+        left += new
+    return found
+
+
+def test_nothing_that_merges_into_the_app_asks_for_the_network() -> None:
+    """No module that the app takes has a manifest of its own, and no AAR of TensorFlow's asks for a permission."""
+    by_gradle = taken_by("app", lambda module: set(re.findall(r'project\(":([a-z-]+)"\)', gradle(module))))
+    assert by_gradle == {"trainer", "runtime-tflite", "runtime-litert"}
+    by_maven = taken_by("app", own_dependencies)
+    assert by_maven == {"trainer", "runtime-tflite", "tflite-library"}
+    assert not [name for name in by_gradle | by_maven if list((ANDROID / name / "src").rglob("AndroidManifest.xml"))]
+    # The client of federated training, whose manifest asks for the network, is another one's to take.
+    assert "federated" in taken_by("federated-work", own_dependencies)
+
+
+def own_dependencies(module: str) -> set[str]:
+    found = pom(module).findall(f"{POM}dependencies/{POM}dependency")
+    named = {d.findtext(f"{POM}artifactId") or "" for d in found if d.findtext(f"{POM}groupId") == "org.pocketune"}
+    tests = {d.findtext(f"{POM}artifactId") for d in found if d.findtext(f"{POM}scope") == "test"}
+    return named - tests
+
+
+@pytest.mark.parametrize("library", ["tensorflow-lite", "tensorflow-lite-api", "tensorflow-lite-gpu"])
+def test_libraries_that_the_app_takes_ask_for_no_permission(library: str) -> None:
+    version = properties()["tflite.version"]
+    file = LOCAL / f"org/tensorflow/{library}/{version}/{library}-{version}.aar"
+    if not file.exists():
+        pytest.skip(f"{library} {version} is not here: android_app/test")
+    with zipfile.ZipFile(file) as archive:
+        root = ElementTree.fromstring(archive.read("AndroidManifest.xml"))
+    assert root.tag == "manifest"
+    assert not [element.tag for element in root.iter() if element.tag.startswith("uses-permission")]
+
+
+def test_the_gate_builds_the_client_of_federated_training() -> None:
+    [command] = re.findall(r"^\./maven -pl (\S+) test ", (ANDROID / "test").read_text(), re.M)
+    modules = {m.text for m in pom().iter(f"{POM}module")}
+    # The app has a gate of its own, and the desktop is compiled beside.
+    assert {"federated", "federated-work", "work-stubs"} <= set(command.split(",")) == modules - {"app"}
 
 
 def test_every_catalog_entry_is_used() -> None:

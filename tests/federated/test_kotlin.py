@@ -16,21 +16,19 @@ from tests.tree import ROOT
 
 ANDROID = ROOT / "android_app"
 CLASSES = ANDROID / "desktop/target/classpath"
-pytestmark = [
-    needs_flower,
-    pytest.mark.skipif(
-        shutil.which("java") is None or not CLASSES.exists(),
-        reason="the Kotlin client is not compiled: android_app/test, which runs this too",
-    ),
-]
+needs_kotlin = pytest.mark.skipif(
+    shutil.which("java") is None or not CLASSES.exists(),
+    reason="the Kotlin client is not compiled: android_app/test, which runs this too",
+)
+pytestmark = [needs_flower, needs_kotlin]
 
 
-def kotlin(link: Link, program: Path, rows: Path) -> subprocess.Popen[str]:
+def kotlin(link: Link, program: Path, rows: Path, *options: str) -> subprocess.Popen[str]:
     """Start a Kotlin client, which ends when there was no work for some seconds."""
     version = re.search(r"<tflite.version>(.*)<", (ANDROID / "pom.xml").read_text())[1]
     command = ["java", "-Xmx512m", "-XX:+UseSerialGC", f"-Djava.library.path={ANDROID}/target/natives/{version}"]
     command += ["-cp", f"{ANDROID}/desktop/target/classes:{CLASSES.read_text()}", "org.pocketune.desktop.MainKt"]
-    command += [str(program), str(rows), "--superlink", link.address, "--poll", "0.3", "--idle", "60"]
+    command += [str(program), str(rows), "--superlink", link.address, "--poll", "0.3", "--idle", "60", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=program.parent, **pipes)
 

@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from converter.federated import Exchange, Participant, read_rows
 from converter.program.file import read_program
+from tests.federated import options
 from tests.federated.flower import BIN, needs_flower
 from tests.tree import ROOT
 
@@ -75,3 +77,27 @@ def _fields(text: str) -> dict[str, tuple[str, int]]:
         elif field:
             found[f"{[m for m in stack if m][-1]}.{field}"] = (of, int(number))
     return found
+
+
+@pytest.mark.parametrize("case", options.CASES)
+def test_what_is_recorded_of_options_is_what_the_client_does(case: str) -> None:
+    """Kotlin's tests and those of the page compare with these numbers."""
+    wanted = json.loads((RECORDED / "options.json").read_text())["cases"][case]
+    found = options.answered((RECORDED / "options.tflite").read_bytes(), case)
+    assert {name: found[name] for name in ("personal", "bytes", "rounds")} == {
+        name: wanted[name] for name in ("personal", "bytes", "rounds")
+    }
+    for kind in ("sent", "arrays", "own"):
+        assert list(found[kind]) == list(wanted[kind])
+        for name, array in wanted[kind].items():
+            assert found[kind][name]["shape"] == array["shape"]
+            np.testing.assert_allclose(found[kind][name]["numbers"], array["numbers"], atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(
+        [found[n] for n in ("norm", "loss", "judged")], [wanted[n] for n in ("norm", "loss", "judged")], rtol=1e-5
+    )
+
+
+def test_what_is_recorded_of_patterns_is_what_python_says() -> None:
+    matches = json.loads((RECORDED / "options.json").read_text())["patterns"]
+    assert matches == options.matched()
+    assert len({found for *_, found in matches}) == 2

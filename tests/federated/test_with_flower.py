@@ -1,4 +1,4 @@
-"""Servers that lie or go away (`faulty.py`), and strategies and mods (`strategies.py`), with Flower's code."""
+"""Servers that lie or go away (`faulty`, `runs.hostile`), and mods and strategies (`strategies`) of Flower's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tests.tree import ROOT
 
 @pytest.mark.quick
 @needs_flower
-def test_a_hostile_server_at_worst_ends_the_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["faulty", pytest.param("runs.hostile", marks=pytest.mark.slow)])
+def test_a_hostile_server_at_worst_ends_the_round(module: str, tmp_path: Path) -> None:
     built("head").write(tmp_path / "program.tflite")
     x, y = rows_of(0)
     np.savez(tmp_path / "rows.npz", x=x, y=y)
-    command = [BIN / "python", "-m", "tests.federated.faulty", tmp_path]
+    command = [BIN / "python", "-m", f"tests.federated.{module}", tmp_path]
     done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     assert done.stdout.endswith("all went as it should\n")

@@ -35,8 +35,10 @@ export interface ServeOptions {
 
 /** Bytes of a message beside its arrays, and how often what the arrays may have is in it. */
 const [BESIDE, TIMES] = [2 ** 20, 4];
-/** Runs whose slots are kept: the server names the runs. */
+/** Runs of which something is kept: the server names the runs. */
 const RUNS = 8;
+/** Messages that are known again. */
+const ANSWERED = 64;
 const LEAVE = 5000;
 const POLL = 3000;
 
@@ -47,8 +49,8 @@ const POLL = 3000;
 export class FederatedClient {
   private readonly most: number;
   private readonly http: Http;
-  /** What the optimizer had at the end of a round, by run. */
-  private readonly slots = new Map<bigint, ReadonlyMap<string, Bytes>>();
+  /** What stays here from round to round, by run: `Trained.kept`. */
+  private readonly kept = new Map<bigint, ReadonlyMap<string, Bytes>>();
 
   /** `key` is kept by the page (`NodeKey.kept`); the client registers it where it is new to the server. Throws TypeError. */
   constructor(
@@ -73,7 +75,7 @@ export class FederatedClient {
     const fleet = new Fleet(this.key, this.most, () => this.http.now(), calls, signal, taken, held);
     const { say } = options;
     // Not as a method of anything, which `postMessage` would refuse.
-    const sitting = new Sitting(fleet, this.participant, this.slots, signal, (sentence) => say?.(sentence));
+    const sitting = new Sitting(fleet, this.participant, this.kept, signal, (sentence) => say?.(sentence));
     try {
       await fleet.join((sentence) => say?.(sentence));
       await sitting.leave();
@@ -99,6 +101,8 @@ async function beats(fleet: Fleet, signal: AbortSignal): Promise<void> {
 
 /** One `serve`. */
 class Sitting {
+  /** Ids of messages that were answered with numbers: training twice would move what stays here twice. */
+  private readonly answered = new Set<string>();
   private messages = 0;
   private bytes = 0;
   private readonly errors: string[] = [];
@@ -108,7 +112,7 @@ class Sitting {
   constructor(
     private readonly fleet: Fleet,
     private readonly participant: Participant,
-    private readonly slots: Map<bigint, ReadonlyMap<string, Bytes>>,
+    private readonly kept: Map<bigint, ReadonlyMap<string, Bytes>>,
     private readonly signal: AbortSignal,
     private readonly say: (sentence: string) => void,
   ) {}
@@ -159,7 +163,11 @@ class Sitting {
 
   private async pulled(): Promise<Asked | null> {
     try {
-      return await this.fleet.pull();
+      const asked = await this.fleet.pull();
+      if (!asked || !this.answered.has(asked.head.message_id)) return asked;
+      this.note("the server sent a message again that was answered: it is left out");
+      await this.participant.note(null);
+      return null;
     } catch (error) {
       const isUnknown = error instanceof UnknownNodeError;
       if (!(error instanceof FederatedError) || (error instanceof LostServerError && !isUnknown)) throw error;
@@ -191,6 +199,8 @@ class Sitting {
     const sent = await this.fleet.reply(asked.head, records, (performance.now() - begun) / 1000);
     this.messages++;
     this.bytes += sent;
+    this.answered.add(asked.head.message_id);
+    for (const old of [...this.answered].slice(0, -ANSWERED)) this.answered.delete(old);
     this.say(`${asked.head.message_type}: ${sent} bytes left this device`);
   }
 
@@ -209,18 +219,19 @@ class Sitting {
       throw new RefusedRoundError(`the server sent ${came}, and one of each is expected`);
     }
     const metrics = async (figures: Figures) => ({ metrics: await Outgoing.of("MetricRecord", metricsOf(figures)) });
+    const before = this.kept.get(head.run_id) ?? new Map();
     if (kind === "evaluate") {
       const judged = rows.heldOut ?? rows.samples;
-      return await Outgoing.records(null, await metrics(await this.participant.evaluate(arrays, config, judged)));
+      const figures = await this.participant.evaluate(arrays, config, judged, before);
+      return await Outgoing.records(null, await metrics(figures));
     }
     if (kind !== "train") {
       throw new RefusedRoundError(`the server asks for '${kind}', which this client does not do`);
     }
-    const before = this.slots.get(head.run_id) ?? new Map();
     const trained = await this.participant.train(arrays, config, rows.samples, before, this.signal);
-    this.slots.delete(head.run_id);
-    this.slots.set(head.run_id, trained.slots);
-    for (const run of [...this.slots.keys()].slice(0, -RUNS)) this.slots.delete(run);
+    this.kept.delete(head.run_id);
+    this.kept.set(head.run_id, trained.kept);
+    for (const run of [...this.kept.keys()].slice(0, -RUNS)) this.kept.delete(run);
     return await Outgoing.records(trained.arrays, await metrics(trained.figures));
   }
 

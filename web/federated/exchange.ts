@@ -2,6 +2,7 @@ import { type Bytes, type Program, places, type StateTensor } from "../trainer.t
 import { RefusedRoundError } from "./errors.ts";
 import { calledOf, federatedIdentity, LOSS_OF_STEP } from "./identity.ts";
 import { product, type Tensor } from "./npy.ts";
+import { personalIn } from "./patterns.ts";
 
 /** Slots of FedProx's term, which a round sets. */
 const [MU, ANCHOR] = ["/proximal_mu", "/proximal_anchor/"];
@@ -47,15 +48,25 @@ function boxOf(at: Int32Array, whole: readonly number[]): readonly number[] {
   return product(box) === at.length ? box : [at.length];
 }
 
+/** The entries whose names are so, and the others. */
+function parted<T>(all: ReadonlyMap<string, T>, isSo: (name: string) => boolean): [Map<string, T>, Map<string, T>] {
+  const entries = [...all];
+  return [new Map(entries.filter(([name]) => isSo(name))), new Map(entries.filter(([name]) => !isSo(name)))];
+}
+
 /** What of a program's state travels, and checks of what a server sends: `converter.federated.arrays` of the host. */
 export class Exchange {
   private constructor(
     /** What the programs of all clients have in common. */
     readonly identity: string,
-    /** The trained tensors and statistics, by the model's names. */
+    /** The trained tensors and statistics that are shared, by the model's names. */
     readonly trained: ReadonlyMap<string, Travelling>,
-    /** Those of the optimizer, which stay at home unless the server sends them; FedProx's are none of them. */
+    /** Those that stay at home (FedPer). */
+    readonly personal: ReadonlyMap<string, Travelling>,
+    /** Those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are none of them. */
     readonly slots: ReadonlyMap<string, Travelling>,
+    /** Tensors of the program that a client has from round to round: slots, what is personal, and its slots. */
+    readonly kept: ReadonlySet<string>,
     /** The slot of FedProx's mu, and of each trained tensor the one that it is held near. */
     private readonly proximal: { readonly mu: string | undefined; readonly anchors: ReadonlyMap<string, string> },
     /** The bias of a head with room for classes, and how many it had from the start. */
@@ -66,27 +77,33 @@ export class Exchange {
 
   /**
    * `bound`: the owner's, of the norm of all trained arrays; else ten times that of what was built, and ten times the root of the
-   * number of numbers. Throws InputError: no two programs of this one can be averaged.
+   * number of numbers. `patterns`: of what is personal. Throws InputError: no two programs of this one can be averaged, or a pattern
+   * matches nothing, or all match everything.
    */
-  static async of(program: Program, bound?: number): Promise<Exchange> {
+  static async of(program: Program, bound?: number, patterns: readonly string[] = []): Promise<Exchange> {
     const { manifest } = program;
-    const kept = manifest.stateTensors.filter((it) => it.dtype === "float32" && it.tensor !== LOSS_OF_STEP);
+    const states = manifest.stateTensors.filter((it) => it.dtype === "float32" && it.tensor !== LOSS_OF_STEP);
     const travelling = (specs: StateTensor[]) => new Map(specs.map((it) => [calledOf(it), new Travelling(it)]));
-    const weights = kept.filter((it) => !it.slot);
-    const trained = travelling(weights);
+    const weights = travelling(states.filter((it) => !it.slot));
+    const mine = personalIn([...weights.keys()], patterns);
     const isProximal = (name: string) => name.includes(MU) || name.includes(ANCHOR);
-    const slots = travelling(kept.filter((it) => it.slot && !isProximal(calledOf(it))));
-    const held = kept.filter((it) => it.slot && calledOf(it).includes(ANCHOR));
+    const allSlots = travelling(states.filter((it) => it.slot && !isProximal(calledOf(it))));
+    const isOwn = (slot: string) => [...mine].some((name) => slot.endsWith(`/${name}`));
+    const [personal, trained] = parted(weights, (name) => mine.has(name));
+    const [, slots] = parted(allSlots, isOwn);
+    const kept = new Set([...allSlots.values(), ...personal.values()].map(({ tensor }) => tensor));
+    const held = states.filter((it) => it.slot && calledOf(it).includes(ANCHOR));
     const anchors = held.map((it): [string, string] => {
-      const of = trained.get(calledOf(it).slice(calledOf(it).indexOf(ANCHOR) + ANCHOR.length));
+      const of = weights.get(calledOf(it).slice(calledOf(it).indexOf(ANCHOR) + ANCHOR.length));
       return [of?.tensor ?? "", it.tensor];
     });
-    const mu = kept.find((it) => it.slot && calledOf(it).endsWith(MU))?.tensor;
+    const mu = states.find((it) => it.slot && calledOf(it).endsWith(MU))?.tensor;
     const { head } = manifest.fields;
-    const built = new Map(weights.map((it) => [calledOf(it), new Travelling(it).sent(program.initial(it))]));
+    const shared = states.filter((it) => trained.has(calledOf(it)));
+    const built = new Map(shared.map((it) => [calledOf(it), new Travelling(it).sent(program.initial(it))]));
     const proximal = { mu, anchors: new Map(anchors) };
     const identity = await federatedIdentity(manifest);
-    return new Exchange(identity, trained, slots, proximal, head?.names ? head : null, bound, built);
+    return new Exchange(identity, trained, personal, slots, kept, proximal, head?.names ? head : null, bound, built);
   }
 
   /** The largest L2 norm of all trained arrays together that is taken. */
@@ -111,6 +128,11 @@ export class Exchange {
   taken(arrays: ReadonlyMap<string, Tensor>): Map<string, Bytes> {
     const expected = this.travelling(this.asksSlots(arrays.keys()));
     for (const name of arrays.keys()) {
+      if (this.personal.has(name)) {
+        throw new RefusedRoundError(
+          `the server sent '${name}', which is personal here and stays: both need the same patterns (personal)`,
+        );
+      }
       if (!expected.has(name))
         throw new RefusedRoundError(`the server sent '${name}', which this program does not train.`);
     }
@@ -137,13 +159,25 @@ export class Exchange {
     return taken;
   }
 
-  /** What a round begins with: the tensors of the server, and what FedProx's term is held by. */
-  begun(taken: ReadonlyMap<string, Bytes>, proximalMu: number | null): Map<string, Bytes> {
-    const all = new Map(taken);
-    for (const [tensor, anchor] of this.proximal.anchors) all.set(anchor, taken.get(tensor) ?? new Uint8Array());
+  /** What a round begins with: the tensors of the server, `own` that are personal, and what FedProx's term is held by. */
+  begun(
+    taken: ReadonlyMap<string, Bytes>,
+    proximalMu: number | null,
+    own: ReadonlyMap<string, Bytes>,
+  ): Map<string, Bytes> {
+    const all = new Map([...own, ...taken]);
+    for (const [tensor, anchor] of this.proximal.anchors) all.set(anchor, all.get(tensor) ?? new Uint8Array());
     const { mu } = this.proximal;
     if (proximalMu !== null && mu !== undefined) all.set(mu, new Uint8Array(Float32Array.of(proximalMu).buffer));
     return all;
+  }
+
+  /** What of a state is personal. */
+  personalOf(state: ReadonlyMap<string, Bytes>): Map<string, Bytes> {
+    const given = [...this.personal.values()].map(
+      ({ tensor }) => [tensor, state.get(tensor) ?? new Uint8Array()] as const,
+    );
+    return new Map(given);
   }
 
   /** Whether what a server sent has the optimizer's slots, which it then gets back. */

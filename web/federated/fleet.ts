@@ -142,11 +142,13 @@ export class Fleet {
     if (!head || !tree || messages.length !== trees.length) {
       throw new RefusedRoundError("the server's message comes without its objects");
     }
+    // Nobody would take an answer in that node's name.
+    if (head.dst_node_id !== this.node) throw new RefusedRoundError("the server's message is for another node");
     await this.taken(head);
     try {
       const objects = await this.objects(head.run_id, tree);
       const { head: own, records } = new Incoming(objects, this.most).message(tree.object_id);
-      if (!own.metadata || own.metadata.reply_to_message_id !== head.reply_to_message_id) {
+      if (!own.metadata || `${addressOf(own.metadata)}` !== `${addressOf(head)}`) {
         throw new RefusedRoundError("the server's message is not what its envelope says");
       }
       return { head: { ...own.metadata, message_id: tree.object_id }, records };
@@ -239,6 +241,11 @@ export class Fleet {
     }
     throw new EndedRoundError(`${named} does not come`);
   }
+}
+
+/** Who says what to whom, and in which run. */
+function addressOf(head: Metadata) {
+  return [head.run_id, head.src_node_id, head.dst_node_id, head.message_type, head.group_id, head.reply_to_message_id];
 }
 
 /** The ids of a tree, parents first, each once. Throws RefusedRoundError where it is larger than any message. */

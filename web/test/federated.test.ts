@@ -4,19 +4,11 @@ import { Exchange } from "../federated/exchange.ts";
 import { Incoming } from "../federated/incoming.ts";
 import { Metadata } from "../federated/messages.ts";
 import type { Tensor } from "../federated/npy.ts";
-import {
-  adopt,
-  type Bounds,
-  FederatedClient,
-  LostServerError,
-  NodeKey,
-  Participant,
-  type Served,
-  type ServeOptions,
-} from "../federated.ts";
+import { adopt, type Bounds, LostServerError, Participant } from "../federated.ts";
 import { MemoryStore, Program, Trainer } from "../trainer.ts";
 import { inNode } from "./litert.ts";
-import { built, expected, file, fleetAt, objects, Replay, rows, trees } from "./recorded.ts";
+import { assertClose, built, expected, file, fleetAt, objects, Replay, rows, trees } from "./recorded.ts";
+import { type Refusal, refusing, served } from "./served.ts";
 
 const runtime = inNode();
 const program = await Program.open(file("program.tflite"));
@@ -28,18 +20,6 @@ const config = new Map<string, string | number | bigint>([
 
 async function participant(bounds: Bounds = {}): Promise<Participant> {
   return await Participant.open(program, runtime, new MemoryStore(), bounds);
-}
-
-function assertClose(found: ReadonlyMap<string, Tensor>, wanted: ReadonlyMap<string, Tensor>, most = 1e-6): void {
-  assert.deepEqual([...found.keys()], [...wanted.keys()]);
-  for (const [name, { shape, numbers }] of wanted) {
-    assert.deepEqual(found.get(name)?.shape, shape);
-    const off = numbers.map((number, i) => Math.abs(number - (found.get(name)?.numbers[i] ?? Number.NaN)));
-    assert.ok(
-      off.every((each) => each <= most),
-      `${name}: ${Math.max(...off)}`,
-    );
-  }
 }
 
 test("identity, arrays and the norm's bound are the host's", async () => {
@@ -63,7 +43,7 @@ test("a round gives the arrays and figures of Python's client", async () => {
   assert.equal(figures["num-examples"], 20n);
   assert.ok(Number(figures.loss) > 0);
   assert.ok(second);
-  const judged = await own.evaluate(wanted, config, rows());
+  const judged = await own.evaluate(wanted, config, rows(), new Map());
   assert.ok(Number(judged.loss) < Number(figures.loss));
   assert.ok(Number(judged.accuracy) > 0);
   await own.close();
@@ -192,13 +172,13 @@ test("a key that the server takes for one that is there is tried again", async (
     ["activate-node", 412],
   ];
   const options = { idleMillis: 50, pollMillis: 20, say: (sentence: string) => void said.push(sentence) };
-  const { messages } = await served(own, replay, options, refusals);
+  const { messages } = await served(own, replay, options, refusing(refusals));
   assert.match(said[0] ?? "", /yet: if the tab was closed/);
   assert.equal(messages, 2);
   assert.deepEqual(refusals, []);
   const never = Array.from({ length: 99 }, (): Refusal => ["activate-node", 412]);
   await assert.rejects(
-    served(own, new Replay(), options, never, 1200),
+    served(own, new Replay(), options, refusing(never), 1200),
     (error) => error instanceof LostServerError && /does not take this client's key: .*HTTP 412/.test(error.message),
   );
   await own.close();
@@ -213,43 +193,13 @@ test("a server that began anew is joined again, and one that did not is told tha
     const replay = new Replay((name, answer) => (name === "send-node-heartbeat" ? Uint8Array.of(8, 1) : answer));
     const names = ["pull-messages", "send-node-heartbeat"];
     const refusals = codes.map((code, i): Refusal => [names[i] ?? "", code]);
-    const { errors, messages } = await served(own, replay, { idleMillis: 50, pollMillis: 20 }, refusals);
+    const { errors, messages } = await served(own, replay, { idleMillis: 50, pollMillis: 20 }, refusing(refusals));
     assert.match(errors[0] ?? "", /does not take this client's signature/);
     assert.equal(replay.requests.filter(([name]) => name === "activate-node").length, joined);
     assert.equal(messages, 2);
   }
   await own.close();
 });
-
-/** A call that is answered once with another code than 200. */
-type Refusal = [name: string, code: number];
-
-/** What a client does at a server that answers as a replay, but for `refusals`. */
-async function served(
-  own: Participant,
-  replay: Replay,
-  options: ServeOptions,
-  refusals: Refusal[] = [],
-  patienceMillis = 300_000,
-): Promise<Served> {
-  const fetched = globalThis.fetch;
-  globalThis.fetch = async (url, { body } = {}) => {
-    const name = String(url).split("/").at(-1) ?? "";
-    const refusal = refusals.find(([refused]) => refused === name);
-    if (refusal) {
-      refusals.splice(refusals.indexOf(refusal), 1);
-      return new Response("no", { status: refusal[1] });
-    }
-    return new Response(await replay.call(name, new Uint8Array(body as Uint8Array<ArrayBuffer>)));
-  };
-  try {
-    const link = { address: "http://127.0.0.1:1", patienceMillis };
-    const client = new FederatedClient(own, link, await NodeKey.generate());
-    return await client.serve(() => ({ samples: rows() }), options);
-  } finally {
-    globalThis.fetch = fetched;
-  }
-}
 
 test("a client answers the messages of the recorded round, and ends where there is no work", async () => {
   const [own, replay, said] = [await participant(), new Replay(), [] as string[]];

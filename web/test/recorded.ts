@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { Fleet } from "../federated/fleet.ts";
 import { NodeKey } from "../federated/key.ts";
@@ -33,21 +34,43 @@ export const calls: Call[] = readFileSync(`${FOLDER}/round.jsonl`, "utf8")
   .map((line) => JSON.parse(line))
   .map(({ call, request, response }) => ({ name: call, request: decoded(request), response: decoded(response) }));
 
+type Listed = Record<string, { shape: number[]; numbers: number[] }>;
+
 interface Expected {
   readonly identity: string;
   readonly norm: number;
   readonly bytes: number;
-  readonly arrays: Record<string, { shape: number[]; numbers: number[] }>;
+  readonly arrays: Listed;
 }
 export const expected: Expected = JSON.parse(readFileSync(`${FOLDER}/expected.json`, "utf8"));
 
-/** What the program had when it was built, as the host says. */
-export const built = new Map<string, Tensor>(
-  Object.entries(expected.arrays).map(([name, { shape, numbers }]) => [
+/** Arrays as they were written down. */
+export function tensorsOf(listed: Listed): Map<string, Tensor> {
+  const entries = Object.entries(listed).map(([name, { shape, numbers }]): [string, Tensor] => [
     name,
     { shape, numbers: Float32Array.from(numbers) },
-  ]),
-);
+  ]);
+  return new Map(entries);
+}
+
+/** What the program had when it was built, as the host says. */
+export const built = tensorsOf(expected.arrays);
+
+export function assertClose(
+  found: ReadonlyMap<string, Tensor>,
+  wanted: ReadonlyMap<string, Tensor>,
+  most = 1e-6,
+): void {
+  assert.deepEqual([...found.keys()], [...wanted.keys()]);
+  for (const [name, { shape, numbers }] of wanted) {
+    assert.deepEqual(found.get(name)?.shape, shape);
+    const off = numbers.map((number, i) => Math.abs(number - (found.get(name)?.numbers[i] ?? Number.NaN)));
+    assert.ok(
+      off.every((each) => each <= most),
+      `${name}: ${Math.max(...off)}`,
+    );
+  }
+}
 
 const called = (name: string) => calls.filter((call) => call.name === name);
 
@@ -94,7 +117,8 @@ export class Replay {
   readonly requests: [string, Bytes][] = [];
   readonly pushed: Message[] = [];
   readonly objects = new Map<string, Bytes>();
-  private readonly waiting = called("pull-messages")
+  /** What is still to be pulled. */
+  readonly waiting = called("pull-messages")
     .map(({ response }) => response)
     .filter((response) => PullMessagesResponse.decode(response).messages_list.length > 0);
   /** The last answer counts: before it the sender was still pushing. */

@@ -38,12 +38,14 @@ class Step:
         step: from 0, over all epochs.
         loss: before the step's update.
         seconds: how long the step took.
+        weight: of its rows, added up: the loss of an epoch is the mean by it.
     """
 
     epoch: int
     step: int
     loss: float
     seconds: float
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,7 @@ class Loop:
                     losses.append(self.step(batch, self.rate(number)))
                     weights.append(batch.weight)
                     advance(f"epoch {epoch + 1}/{self.epochs}  loss {losses[-1]:.4f}")
-                    self._tell(Step(epoch, number, losses[-1], time.perf_counter() - before))
+                    self._tell(Step(epoch, number, losses[-1], time.perf_counter() - before, weights[-1]))
                     number += 1
                 if not losses:
                     raise UsageError("x: there are no rows to learn from", page="sessions")

@@ -18,13 +18,17 @@ export type TrainEvent =
       readonly resumedAt: number;
       readonly before: Evaluation | null;
     }
-  /** One step is done; both numbers from 0, over all epochs. `loss`: before its update. */
+  /**
+   * One step is done; both numbers from 0, over all epochs. `loss`: before its update. `weight`: of its rows, added up; the loss of an
+   * epoch is the mean by it.
+   */
   | {
       readonly kind: "step";
       readonly epoch: number;
       readonly step: number;
       readonly loss: number;
       readonly millis: number;
+      readonly weight: number;
     }
   /** From this step on the learning rate is 0, so that no step changes a weight any more; `why` in plain words. */
   | { readonly kind: "standstill"; readonly step: number; readonly why: string }

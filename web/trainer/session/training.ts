@@ -135,7 +135,7 @@ export class Training {
       if (!Number.isFinite(loss)) {
         return yield await this.diverged(epoch, step, loss, refusal(this.shop.program.manifest, loss, rate));
       }
-      yield { kind: "step", epoch, step, loss, millis };
+      yield { kind: "step", epoch, step, loss, millis, weight: rows.weight };
       if (this.isCheckpoint(step + 1)) yield await this.checkpoint(epoch, step);
       if (this.isSettled) return;
     }

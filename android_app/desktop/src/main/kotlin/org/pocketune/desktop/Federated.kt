@@ -15,16 +15,16 @@ import org.pocketune.trainer.Program
 
 /**
  * Takes part in the rounds of a Flower SuperLink as a phone would. `NAME.federated/`, in the current folder, keeps the client's
- * key and the shared state.
+ * key, the shared state and, where tensors are personal, its own.
  */
 internal fun takePart(file: File, arguments: List<String>): Unit = runBlocking {
     val (options, files) = paired(arguments)
     val data = files.singleOrNull() ?: throw UsageException("one file of data, got $files")
-    (options.keys - setOf("--superlink", "--idle", "--poll")).firstOrNull()?.let { throw UsageException("unknown option $it") }
-    fun seconds(name: String): Double? = options[name]?.let {
+    (options.keys - setOf("--superlink", "--idle", "--poll", "--personal")).firstOrNull()?.let { throw UsageException("unknown option $it") }
+    fun seconds(name: String): Double? = options[name]?.last()?.let {
         it.toDoubleOrNull() ?: throw UsageException("$name takes a number, got $it")
     }
-    val address = options.getValue("--superlink")
+    val address = options.getValue("--superlink").last()
     val link = try {
         SuperLink(if ("://" in address) address else "http://$address")
     } catch (error: IllegalArgumentException) {
@@ -33,7 +33,9 @@ internal fun takePart(file: File, arguments: List<String>): Unit = runBlocking {
     val program = Program.open(file)
     val rows = Rows(samplesOf(File(data), program.manifest))
     val folder = File("${file.nameWithoutExtension}.federated")
-    Participant.open(program, TfliteRuntimeFactory(), folder).use { participant ->
+    Participant.open(program, TfliteRuntimeFactory(), folder, personal = options["--personal"].orEmpty()).use { participant ->
+        println("what leaves this machine in a round: ${participant.bytes} bytes of numbers")
+        if (participant.personal.isNotEmpty()) println("what stays here, in ${participant.own}: ${participant.personal.joinToString()}")
         val poll = ((seconds("--poll") ?: 3.0) * 1000).toLong()
         val client = FederatedClient(participant, link, KeyPairOf(keyIn(folder)), poll) { println(it) }
         val served = launch {
@@ -51,14 +53,18 @@ internal fun takePart(file: File, arguments: List<String>): Unit = runBlocking {
     }
 }
 
-/** Options with what follows each, and the other arguments. */
-private fun paired(arguments: List<String>): Pair<Map<String, String>, List<String>> {
-    val options = LinkedHashMap<String, String>()
+/** Options with what follows each of them, and the other arguments. */
+private fun paired(arguments: List<String>): Pair<Map<String, List<String>>, List<String>> {
+    val options = LinkedHashMap<String, List<String>>()
     val files = mutableListOf<String>()
     val left = arguments.iterator()
     while (left.hasNext()) {
         val one = left.next()
-        if (!one.startsWith("--")) files += one else options[one] = if (left.hasNext()) left.next() else throw UsageException("$one of what?")
+        when {
+            !one.startsWith("--") -> files += one
+            left.hasNext() -> options[one] = options[one].orEmpty() + left.next()
+            else -> throw UsageException("$one of what?")
+        }
     }
     return options to files
 }

@@ -41,9 +41,12 @@ class FederatedClient(
         participant.unanswered.writeBytes(it.toByteArray())
     }
 
-    /** What the optimizer had at the end of a round, by run. */
-    private val slots = LinkedHashMap<Long, Map<String, ByteBuffer>>()
+    /** What stays here from round to round, by run: [Trained.kept]. */
+    private val kept = LinkedHashMap<Long, Map<String, ByteBuffer>>()
     private var served = Served()
+
+    /** Ids of messages that were answered with numbers: training twice would move what stays here twice. */
+    private val answered = LinkedHashSet<String>()
 
     /** When there was last something to do, by the clock of `System.nanoTime`. */
     private var busy = 0L
@@ -121,7 +124,14 @@ class FederatedClient(
     }
 
     private suspend fun pulled(): Asked? = try {
-        fleet.pull()
+        fleet.pull()?.takeIf { asked ->
+            val isNew = asked.head.messageId !in answered
+            if (!isNew) {
+                note("the server sent a message again that was answered: it is left out")
+                participant.unanswered.delete()
+            }
+            isNew
+        }
     } catch (error: UnknownNodeException) {
         note(error.message.orEmpty())
         fleet.joinAgain(say)
@@ -149,6 +159,8 @@ class FederatedClient(
         }
         val sent = fleet.reply(asked.head, records, (System.nanoTime() - begun) / NANOS / 1000.0)
         served = served.copy(messages = served.messages + 1, bytes = served.bytes + sent)
+        answered += asked.head.messageId
+        while (answered.size > ANSWERED) answered.remove(answered.first())
         say("${asked.head.messageType}: $sent bytes left this device")
     }
 
@@ -166,15 +178,15 @@ class FederatedClient(
         return when (kind) {
             "train" -> {
                 val run = asked.head.runId
-                val trained = participant.train(arrays.single(), configs.single(), rows.samples, slots[run].orEmpty())
-                slots.remove(run)
-                slots[run] = trained.slots
+                val trained = participant.train(arrays.single(), configs.single(), rows.samples, kept[run].orEmpty())
+                kept.remove(run)
+                kept[run] = trained.kept
                 // The server names the runs.
-                while (slots.size > RUNS) slots.remove(slots.keys.first())
+                while (kept.size > RUNS) kept.remove(kept.keys.first())
                 Outgoing.records(trained.arrays, mapOf("metrics" to Outgoing.metrics(metricsOf(trained.figures))))
             }
             "evaluate" -> {
-                val figures = participant.evaluate(arrays.single(), configs.single(), rows.heldOut)
+                val figures = participant.evaluate(arrays.single(), configs.single(), rows.heldOut, kept[asked.head.runId].orEmpty())
                 Outgoing.records(null, mapOf("metrics" to Outgoing.metrics(metricsOf(figures))))
             }
             else -> throw RefusedRoundException("the server asks for '$kind', which this client does not do")
@@ -191,6 +203,9 @@ class FederatedClient(
         const val BESIDE = 1L shl 20
         const val TIMES = 4L
         const val RUNS = 8
+
+        /** Messages that are known again. */
+        const val ANSWERED = 64
         const val LEAVE = 5000L
         const val NANOS = 1_000_000L
     }

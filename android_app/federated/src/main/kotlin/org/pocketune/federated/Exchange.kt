@@ -48,27 +48,37 @@ internal class Travelling(val tensor: String, private val stored: Int, places: I
  *
  * @param bound the owner's, of the norm of all trained arrays; null: ten times that of what was built, and ten times the root
  *   of the number of numbers.
+ * @param patterns of what is [personal], as [personalIn] reads them.
  */
-internal class Exchange(program: Program, bound: Double? = null) {
+internal class Exchange(program: Program, bound: Double? = null, patterns: List<String> = emptyList()) {
     val identity: String = program.manifest.federatedIdentity
 
-    private val kept = program.manifest.stateTensors.filter { it.dtype == Dtype.FLOAT32 && it.tensor != LOSS_OF_STEP }
+    private val states = program.manifest.stateTensors.filter { it.dtype == Dtype.FLOAT32 && it.tensor != LOSS_OF_STEP }
+    private val weights = states.filter { !it.slot }.associate { it.called to Travelling.of(it) }
 
-    /** The trained tensors and statistics, by the model's names. */
-    val trained: Map<String, Travelling> = kept.filter { !it.slot }.associate { it.called to Travelling.of(it) }
+    /** The trained tensors that stay at home, by the model's names (FedPer). */
+    val personal: Map<String, Travelling> = personalIn(weights.keys, patterns).associateWith(weights::getValue)
 
-    /** Those of the optimizer, which stay at home unless the server sends them; FedProx's are none of them. */
-    val slots: Map<String, Travelling> =
-        kept.filter { it.slot && MU !in it.called && ANCHOR !in it.called }.associate { it.called to Travelling.of(it) }
-    private val mu = kept.firstOrNull { it.slot && it.called.endsWith(MU) }?.tensor
-    private val anchors = kept.filter { it.slot && ANCHOR in it.called }
-        .associate { trained.getValue(it.called.substringAfter(ANCHOR)).tensor to it.tensor }
+    /** The trained tensors and statistics that are shared, by the model's names. */
+    val trained: Map<String, Travelling> = weights - personal.keys
+
+    private val allSlots =
+        states.filter { it.slot && MU !in it.called && ANCHOR !in it.called }.associate { it.called to Travelling.of(it) }
+
+    /** Those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are none of them. */
+    val slots: Map<String, Travelling> = allSlots.filterKeys { name -> personal.keys.none { name.endsWith("/$it") } }
+
+    /** Tensors of the program that a client has from round to round: slots, what is personal, and its slots. */
+    val kept: Set<String> = (allSlots.values + personal.values).mapTo(HashSet()) { it.tensor }
+    private val mu = states.firstOrNull { it.slot && it.called.endsWith(MU) }?.tensor
+    private val anchors = states.filter { it.slot && ANCHOR in it.called }
+        .associate { weights.getValue(it.called.substringAfter(ANCHOR)).tensor to it.tensor }
 
     /** The bias of a head with room for classes, and how many it had from the start. */
     private val later = program.manifest.head?.takeIf { it.names != null }?.let { it.bias to it.own }
 
     /** The largest L2 norm of all trained arrays together that is taken. */
-    val norm: Double = bound ?: kept.filter { !it.slot }.associate { it.called to trained.getValue(it.called).sent(program.initial(it)) }
+    val norm: Double = bound ?: states.filter { it.called in trained }.associate { it.called to trained.getValue(it.called).sent(program.initial(it)) }
         .let { built -> TIMES * normOf(built) + TIMES * sqrt(built.values.sumOf { it.numbers.size.toDouble() }) }
 
     /** Whether the program was built with FedProx's term. */
@@ -82,6 +92,11 @@ internal class Exchange(program: Program, bound: Double? = null) {
     fun taken(arrays: Map<String, Tensor>): Map<String, ByteBuffer> {
         val expected = travelling(asksSlots(arrays.keys))
         (arrays.keys - expected.keys).firstOrNull()?.let {
+            if (it in personal) {
+                throw RefusedRoundException(
+                    "the server sent '$it', which is personal here and stays: both need the same patterns (personal)",
+                )
+            }
             throw RefusedRoundException("the server sent '$it', which this program does not train.")
         }
         (expected.keys - arrays.keys).takeIf { it.isNotEmpty() }?.let {
@@ -99,11 +114,12 @@ internal class Exchange(program: Program, bound: Double? = null) {
         return expected.entries.associate { (name, one) -> one.tensor to one.taken(arrays.getValue(name)) }
     }
 
-    /** What a round begins with: the tensors of the server, and what FedProx's term is held by. */
-    fun begun(taken: Map<String, ByteBuffer>, proximalMu: Float?): Map<String, ByteBuffer> {
-        val held = anchors.entries.associate { (tensor, anchor) -> anchor to taken.getValue(tensor) }
-        val own = if (proximalMu == null || mu == null) emptyMap() else mapOf(mu to number(proximalMu))
-        return taken + held + own
+    /** What a round begins with: the tensors of the server, [own] that are personal, and what FedProx's term is held by. */
+    fun begun(taken: Map<String, ByteBuffer>, proximalMu: Float?, own: Map<String, ByteBuffer>): Map<String, ByteBuffer> {
+        val begins = own + taken
+        val held = anchors.entries.associate { (tensor, anchor) -> anchor to begins.getValue(tensor) }
+        val asked = if (proximalMu == null || mu == null) emptyMap() else mapOf(mu to number(proximalMu))
+        return begins + held + asked
     }
 
     /** Whether what a server sent has the optimizer's slots, which it then gets back. */

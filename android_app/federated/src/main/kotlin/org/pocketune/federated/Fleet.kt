@@ -126,14 +126,16 @@ internal class Fleet(
             throw UnknownNodeException("the server does not know this node: ${error.message}")
         }
         val head = answer.messagesListList.firstOrNull() ?: return null
-        taken(head.metadata)
         if (answer.messagesListCount != answer.messageObjectTreesCount) {
             throw RefusedRoundException("the server's message comes without its objects")
         }
+        // Nobody would take an answer in that node's name.
+        if (head.metadata.dstNodeId != node.nodeId) throw RefusedRoundException("the server's message is for another node")
+        taken(head.metadata)
         val tree = answer.getMessageObjectTrees(0)
         return try {
             val (message, records) = Incoming(objects(head.metadata.runId, tree), most).message(tree.objectId)
-            if (message.metadata.replyToMessageId != head.metadata.replyToMessageId) {
+            if (message.metadata.address() != head.metadata.address()) {
                 throw RefusedRoundException("the server's message is not what its envelope says")
             }
             Asked(message.metadata.toBuilder().setMessageId(tree.objectId).build(), records)
@@ -238,6 +240,9 @@ internal class Fleet(
         }
         return found.toList()
     }
+
+    /** Who says what to whom, and in which run. */
+    private fun Metadata.address() = listOf(runId, srcNodeId, dstNodeId, messageType, groupId, replyToMessageId)
 
     private fun <T> read(bytes: ByteArray, parser: Parser<T>): T = try {
         parser.parseFrom(bytes)

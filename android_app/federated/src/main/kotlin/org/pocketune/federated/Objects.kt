@@ -119,10 +119,12 @@ internal class Incoming(private val contents: Map<String, ByteArray>, private va
         if ((head["stype"] as? JsonPrimitive)?.content != "numpy.ndarray") refuse("$name is no array of NumPy")
         val parts = (head["arraychunk_ids"] as? JsonArray ?: refuse("$name has no chunks")).map { index ->
             val at = (index as? JsonPrimitive)?.intOrNull
-            open(array.children.getOrNull(at ?: -1) ?: refuse("$name has no chunk $index"), "ArrayChunk").body
+            val chunk = open(array.children.getOrNull(at ?: -1) ?: refuse("$name has no chunk $index"), "ArrayChunk").body
+            // Before the next one is copied: an array may name one chunk many times.
+            taken += chunk.size
+            if (taken > most) refuse("its arrays are larger than $most bytes")
+            chunk
         }
-        taken += parts.sumOf { it.size.toLong() }
-        if (taken > most) refuse("its arrays are larger than $most bytes")
         val file = ByteArrayOutputStream(parts.sumOf { it.size })
         parts.forEach(file::write)
         return Npy.read(name, file.toByteArray())

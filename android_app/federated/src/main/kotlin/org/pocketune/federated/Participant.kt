@@ -6,19 +6,21 @@ import kotlinx.coroutines.sync.Mutex
 import kotlinx.coroutines.sync.withLock
 import org.pocketune.trainer.DivergedException
 import org.pocketune.trainer.LearningRate
+import org.pocketune.trainer.NoStateException
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.PocketuneException
 import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.Sample
+import org.pocketune.trainer.StateException
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Trainer
 import org.pocketune.trainer.putTensors
 import org.pocketune.trainer.tensors
 
-/** What a training answers. [slots] are the optimizer's, for the next round of the same run. */
-internal class Trained(val arrays: Map<String, Tensor>, val figures: Map<String, Number>, val slots: Map<String, ByteBuffer>)
+/** What a training answers. [kept] is for the next round of the same run: the optimizer's slots, and what is personal. */
+internal class Trained(val arrays: Map<String, Tensor>, val figures: Map<String, Number>, val kept: Map<String, ByteBuffer>)
 
 /**
  * A client's part in a round: a program in a trainer of its own, which never touches the state that the app's own trainer
@@ -29,9 +31,11 @@ class Participant private constructor(
     private val trainer: Trainer,
     private val directory: File,
     private val bounds: Bounds,
-    private val built: Map<String, ByteBuffer>,
+    internal val exchange: Exchange,
+    private var built: Map<String, ByteBuffer>,
+    /** The whole model as it was last trained here, a state file, where something is [personal]. */
+    val own: File,
 ) : AutoCloseable {
-    internal val exchange = Exchange(trainer.program, bounds.norm)
     private val alone = Mutex()
 
     /** What a server's config must name as `program`. */
@@ -40,7 +44,13 @@ class Participant private constructor(
     /** Bytes of numbers that leave the device in a round. */
     val bytes: Long get() = exchange.bytes(withSlots = false)
 
-    /** The arrays of the server as they came last, a state file that any trainer of the program restores. */
+    /** The trained tensors that stay on the device, by the model's names. */
+    val personal: Set<String> get() = exchange.personal.keys
+
+    /**
+     * The arrays of the server as they came last, and what is [personal] as it was here: a state file that any trainer of the
+     * program restores.
+     */
     val shared: File = File(directory, "shared.state")
 
     /** The head of a message that was taken and is not answered yet. */
@@ -51,21 +61,23 @@ class Participant private constructor(
         arrays: Map<String, Tensor>,
         config: Map<String, Any>,
         samples: List<Sample>,
-        slots: Map<String, ByteBuffer>,
+        kept: Map<String, ByteBuffer>,
     ): Trained = alone.withLock {
         val plan = plan(config)
         val taken = exchange.taken(arrays)
-        keepShared(taken)
-        trainer.putTensors(built + slots + exchange.begun(taken, plan.proximalMu))
+        val mine = personalOf(built + kept)
+        keepShared(mine + taken)
+        trainer.putTensors(built + kept + exchange.begun(taken, plan.proximalMu, mine))
         val begun = System.nanoTime()
         val loss = fit(samples, plan)
         val state = trainer.tensors()
         val all = exchange.sent(state, exchange.asksSlots(arrays.keys))
         val sent = plan.clippingNorm?.let { clipped(all, arrays, it) } ?: all
+        keepOwn(state)
         Trained(
             arrays.keys.associateWith { sent.getValue(it) },
             mapOf("num-examples" to counted(samples), "loss" to loss, "seconds" to secondsSince(begun)),
-            exchange.slots.values.associate { it.tensor to state.getValue(it.tensor) },
+            state.filterKeys { it in exchange.kept },
         )
     }
 
@@ -74,10 +86,10 @@ class Participant private constructor(
         arrays: Map<String, Tensor>,
         config: Map<String, Any>,
         samples: List<Sample>,
+        kept: Map<String, ByteBuffer>,
     ): Map<String, Number> = alone.withLock {
         plan(config)
-        val taken = exchange.taken(arrays)
-        keepShared(taken)
+        keepShared(personalOf(built + kept) + exchange.taken(arrays))
         val begun = System.nanoTime()
         val found = trainer.evaluate(samples)
         listOf("num-examples" to counted(samples), "loss" to found.loss, "accuracy" to found.accuracy, "seconds" to secondsSince(begun))
@@ -91,7 +103,7 @@ class Participant private constructor(
     /** Gives the trainer's memory back. */
     override fun close(): Unit = trainer.close()
 
-    /** The mean loss of the last epoch, while it trains. */
+    /** The mean loss of the last epoch, while it trains, by the rows of each step. */
     private suspend fun fit(samples: List<Sample>, plan: RoundPlan): Double {
         val first = (plan.round - 1) * plan.epochs
         val how = Plan(
@@ -99,22 +111,38 @@ class Participant private constructor(
             seed = plan.seed, checkpointEvery = 0, firstEpoch = first, steps = plan.steps,
         )
         var epoch = -1
-        val losses = mutableListOf<Float>()
+        val losses = mutableListOf<TrainEvent.Step>()
         trainer.fit(samples, how).collect { event ->
             if (event is TrainEvent.Diverged) throw DivergedException(event.why)
             if (event is TrainEvent.Step) {
                 if (event.epoch != epoch) losses.clear()
                 epoch = event.epoch
-                losses += event.loss
+                losses += event
             }
         }
-        return losses.average()
+        return losses.sumOf { it.loss * it.weight } / losses.sumOf { it.weight }
     }
 
-    private suspend fun keepShared(taken: Map<String, ByteBuffer>) {
-        trainer.putTensors(built + taken)
-        trainer.export(shared)
+    private suspend fun keepShared(tensors: Map<String, ByteBuffer>) {
+        trainer.putTensors(built + tensors)
+        try {
+            trainer.export(shared)
+        } catch (_: StateException) {
+            // Of another program, as before an update of the app, or damaged: it is of no round that is to come.
+            listOf("", ".previous").forEach { File(shared.path + it).delete() }
+            trainer.export(shared)
+        }
     }
+
+    /** Keeps what was trained here, where something of it is personal; the next round, or the next client, begins with that. */
+    private suspend fun keepOwn(state: Map<String, ByteBuffer>) {
+        if (personal.isEmpty()) return
+        trainer.export(own)
+        built = built + personalOf(state)
+    }
+
+    private fun personalOf(state: Map<String, ByteBuffer>): Map<String, ByteBuffer> =
+        exchange.personal.values.associate { it.tensor to state.getValue(it.tensor) }
 
     private fun plan(config: Map<String, Any>): RoundPlan {
         val asked = config["program"]
@@ -146,14 +174,44 @@ class Participant private constructor(
          * Opens a program.
          *
          * @param directory for this participant alone, not that of the user's state; what a round that was killed left there goes.
-         * @throws PocketuneException the program is none that several can train, or the runtime does not take it.
+         * @param personal patterns of trained tensors that stay on the device (FedPer), the
+         *   server needs the same. They are never sent, and nothing that a server sends overwrites them.
+         * @param own a state file of the whole model as it was last trained here, from which what is personal begins, and which is
+         *   kept where something is; it may be one that the app exported. Made where it is not there.
+         * @throws PocketuneException the program is none that several can train, the runtime does not take it, a pattern matches
+         *   nothing or all match everything, or [own] is of another program.
          */
-        suspend fun open(program: Program, runtime: RuntimeFactory, directory: File, bounds: Bounds = Bounds()): Participant {
-            program.manifest.federatedIdentity
+        suspend fun open(
+            program: Program,
+            runtime: RuntimeFactory,
+            directory: File,
+            bounds: Bounds = Bounds(),
+            personal: List<String> = emptyList(),
+            own: File = File(directory, "own.state"),
+        ): Participant {
+            val exchange = Exchange(program, bounds.norm, personal)
             val rounds = File(directory, "round")
             rounds.deleteRecursively()
             val trainer = Trainer.open(program, runtime, Store(rounds))
-            return Participant(trainer, directory, bounds, trainer.tensors())
+            try {
+                val built = trainer.tensors()
+                val participant = Participant(trainer, directory, bounds, exchange, built, own)
+                if (personal.isNotEmpty()) participant.built = built + participant.personalOf(trainer.restored(own))
+                return participant
+            } catch (error: Throwable) {
+                trainer.close()
+                throw error
+            }
+        }
+
+        /** The tensors in a state file; those in memory where there is none. */
+        private suspend fun Trainer.restored(file: File): Map<String, ByteBuffer> {
+            try {
+                restore(file)
+            } catch (_: NoStateException) {
+                // Before the first round.
+            }
+            return tensors()
         }
     }
 }

@@ -6,31 +6,13 @@ import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
 import kotlin.test.assertFalse
 import kotlinx.coroutines.runBlocking
-import okhttp3.mockwebserver.Dispatcher
-import okhttp3.mockwebserver.MockResponse
-import okhttp3.mockwebserver.MockWebServer
-import okhttp3.mockwebserver.RecordedRequest
-import okio.Buffer
-import org.junit.jupiter.api.AfterEach
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
-import org.pocketune.runtime.tflite.TfliteRuntimeFactory
-import org.pocketune.trainer.Program
 
 /** A client at a server that replays the recorded round: killed processes, and servers that begin anew. */
 class ClientTest {
     @TempDir lateinit var folder: File
-    private val server = MockWebServer()
     private val replay = Replay()
-    private val asked = mutableListOf<String>()
-
-    private val said = mutableListOf<String>()
-
-    /** Codes other than 200, by call, each once. */
-    private val refusals = mutableListOf<Pair<String, Int>>()
-
-    @AfterEach
-    fun end() = server.shutdown()
 
     @Test
     fun `a client that was killed in the midst of a round leaves it when it starts again`(): Unit = runBlocking {
@@ -57,11 +39,10 @@ class ClientTest {
     @Test
     fun `a server that began anew is joined again`(): Unit = runBlocking {
         participant().use { participant ->
-            refusals += "pull-messages" to 401
-            refusals += "send-node-heartbeat" to 401
-            val served = serve(participant)
+            val server = ReplayServer(replay, refusing("pull-messages" to 401, "send-node-heartbeat" to 401))
+            val served = serve(participant, server)
             assertContains(served.errors.first(), "does not take this client's signature")
-            assertEquals(2, asked.count { it == "activate-node" })
+            assertEquals(2, server.asked.count { it == "activate-node" })
             assertEquals(2, replay.pushed.size, "it answers what comes then")
         }
     }
@@ -69,10 +50,10 @@ class ClientTest {
     @Test
     fun `a key that the server takes for one that is there is tried again`(): Unit = runBlocking {
         participant().use { participant ->
-            refusals += listOf("activate-node" to 412, "register-node" to 412, "activate-node" to 412)
-            val served = serve(participant)
-            assertContains(said.first(), "yet: if the app was killed")
-            assertEquals(listOf("activate-node", "register-node", "activate-node", "activate-node"), asked.take(4))
+            val server = ReplayServer(replay, refusing("activate-node" to 412, "register-node" to 412, "activate-node" to 412))
+            val served = serve(participant, server)
+            assertContains(server.said.first(), "yet: if the app was killed")
+            assertEquals(listOf("activate-node", "register-node", "activate-node", "activate-node"), server.asked.take(4))
             assertEquals(2, served.errors.size, "each message is answered with an error, for want of rows")
         }
     }
@@ -80,31 +61,15 @@ class ClientTest {
     @Test
     fun `a key that the server never takes ends the client with a sentence`(): Unit = runBlocking {
         participant().use { participant ->
-            repeat(99) { refusals += "activate-node" to 412 }
-            val error = assertFailsWith<LostServerException> { serve(participant, patienceMillis = 1200) }
+            val server = ReplayServer(replay, refusing(*Array(99) { "activate-node" to 412 }))
+            val error = assertFailsWith<LostServerException> { serve(participant, server, patienceMillis = 1200) }
             assertContains(error.message.orEmpty(), "does not take this client's key: activate-node: the server answers HTTP 412")
         }
     }
 
-    private suspend fun serve(participant: Participant, patienceMillis: Long = 300_000): Served {
-        server.dispatcher = object : Dispatcher() {
-            override fun dispatch(request: RecordedRequest): MockResponse {
-                val name = request.path!!.substringAfterLast('/')
-                asked += name
-                refusals.firstOrNull { it.first == name }?.let {
-                    refusals -= it
-                    return MockResponse().setResponseCode(it.second)
-                }
-                return MockResponse().setBody(Buffer().write(replay.answer(name, request.body.readByteArray())))
-            }
-        }
-        val link = SuperLink("http://127.0.0.1:${server.port}", patienceMillis = patienceMillis)
-        // Without rows: each message is answered with an error.
-        return FederatedClient(participant, link, testKey, pollMillis = 20, say = said::add).serve(idleMillis = 100) { Rows(emptyList()) }
-    }
+    /** What a client does without rows: each message is answered with an error. */
+    private suspend fun serve(participant: Participant, server: ReplayServer = ReplayServer(replay), patienceMillis: Long = 300_000): Served =
+        server.use { it.serve(participant, emptyList(), patienceMillis, idleMillis = 100) }
 
-    private suspend fun participant(): Participant {
-        for (name in listOf("c", "m", "dl", "log")) System.load("${System.getProperty("java.library.path")}/lib$name.so")
-        return Participant.open(Program.open(File(Recorded.folder, "program.tflite")), TfliteRuntimeFactory(), folder)
-    }
+    private suspend fun participant(): Participant = recordedParticipant(folder)
 }

@@ -49,15 +49,20 @@ class HttpTest {
     }
 
     @Test
-    fun `a clock that is off by a day is set right`(): Unit = runBlocking {
-        val tomorrow = Date(System.currentTimeMillis() + TimeUnit.DAYS.toMillis(1))
-        val refused = MockResponse().setResponseCode(401).addHeader("date", Headers.Builder().set("date", tomorrow).build()["date"]!!)
+    fun `a clock that is a day behind is set right`() = clock(days = 1)
+
+    @Test
+    fun `a clock that is a day ahead is set right`() = clock(days = -1)
+
+    private fun clock(days: Long): Unit = runBlocking {
+        val theirs = Date(System.currentTimeMillis() + TimeUnit.DAYS.toMillis(days))
+        val refused = MockResponse().setResponseCode(401).addHeader("date", Headers.Builder().set("date", theirs).build()["date"]!!)
         server.enqueue(refused)
         server.enqueue(MockResponse())
         server.enqueue(MockResponse())
         val http = http()
         http.call("pull-messages", node)
-        assertTrue(abs(http.now() - tomorrow.time / 1000.0) < 5)
+        assertTrue(abs(http.now() - theirs.time / 1000.0) < 5)
         http.call("pull-messages", node)
         assertEquals(3, server.requestCount)
         server.enqueue(refused)

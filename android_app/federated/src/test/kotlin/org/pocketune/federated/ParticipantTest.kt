@@ -1,8 +1,6 @@
 package org.pocketune.federated
 
 import java.io.File
-import java.nio.ByteBuffer
-import java.util.zip.ZipFile
 import kotlin.math.abs
 import kotlin.test.assertContains
 import kotlin.test.assertEquals
@@ -27,7 +25,7 @@ class ParticipantTest {
     @TempDir lateinit var folder: File
 
     private val program by lazy {
-        for (name in listOf("c", "m", "dl", "log")) System.load("${System.getProperty("java.library.path")}/lib$name.so")
+        loadAndroid()
         Program.open(File(Recorded.folder, "program.tflite"))
     }
 
@@ -51,7 +49,7 @@ class ParticipantTest {
             assertTrue(wanted.any { (name, array) -> array.numbers.zip(Recorded.built.getValue(name).numbers).any { (a, b) -> abs(a - b) > 1e-3 } })
             assertEquals(setOf("num-examples", "loss", "seconds"), trained.figures.keys)
             assertEquals(20, trained.figures["num-examples"])
-            assertEquals(setOf("num-examples", "loss", "accuracy", "seconds"), participant.evaluate(wanted, config(), rows()).keys)
+            assertEquals(setOf("num-examples", "loss", "accuracy", "seconds"), participant.evaluate(wanted, config(), rows(), emptyMap()).keys)
         }
     }
 
@@ -137,13 +135,7 @@ class ParticipantTest {
     private fun config(): Map<String, Any> =
         mapOf("program" to Exchange(program).identity, "epochs" to 2L, "learning-rate" to 0.1, "server-round" to 1L)
 
-    private fun rows(): List<Sample> = ZipFile(File(Recorded.folder, "rows.npz")).use { zip ->
-        fun bytes(name: String) = zip.getInputStream(zip.getEntry(name)).readBytes()
-        val x = Npy.read("x", bytes("x.npy")).numbers
-        val y = bytes("y.npy").let { ByteBuffer.wrap(it).order(java.nio.ByteOrder.LITTLE_ENDIAN).apply { position(it.size - 4 * x.size / 8) }.slice() }
-            .order(java.nio.ByteOrder.LITTLE_ENDIAN).asIntBuffer()
-        List(x.size / 8) { Sample(x.copyOfRange(8 * it, 8 * it + 8), y.get(it)) }
-    }
+    private fun rows(): List<Sample> = Recorded.rows
 
     private fun assertClose(wanted: Tensor, found: Tensor) {
         assertEquals(wanted.shape, found.shape)

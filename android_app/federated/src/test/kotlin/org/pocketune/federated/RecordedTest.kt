@@ -107,7 +107,7 @@ class RecordedTest {
     }
 
     private fun refused(most: Long = 1L shl 20, isTold: Boolean = true, change: (String, ByteArray) -> ByteArray): String = runBlocking {
-        val replay = Replay(change)
+        val replay = Replay(change = change)
         val fleet = fleet(replay, most).apply { join() }
         val error = assertFailsWith<RefusedRoundException> { fleet.pull() }
         if (isTold) assertEquals(error.message, replay.pushed.single().error.reason) else assertTrue(replay.pushed.isEmpty())

@@ -25,8 +25,9 @@ sealed interface TrainEvent {
      * @property step from 0, over all epochs.
      * @property loss before the step's update.
      * @property millis how long the step took.
+     * @property weight of its rows, added up: the loss of an epoch is the mean by it.
      */
-    data class Step(val epoch: Int, val step: Int, val loss: Float, val millis: Double) : TrainEvent
+    data class Step(val epoch: Int, val step: Int, val loss: Float, val millis: Double, val weight: Double = 1.0) : TrainEvent
 
     /** From [step] on the learning rate is 0, so that no step changes a weight any more; [why] in plain words. */
     data class Standstill(val step: Int, val why: String) : TrainEvent

@@ -103,7 +103,7 @@ internal class Training(
                 }
             val millis = (System.nanoTime() - started) / NANOS_PER_MILLI
             if (!loss.isFinite()) return diverged(epoch, step, loss, manifest.refusal(loss, rates[step]))
-            events.send(TrainEvent.Step(epoch, step, loss, millis))
+            events.send(TrainEvent.Step(epoch, step, loss, millis, rows.weight))
             if (isCheckpoint(step + 1) && !checkpoint(epoch, step)) return false
             yield()
         }

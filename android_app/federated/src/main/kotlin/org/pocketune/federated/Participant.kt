@@ -174,8 +174,8 @@ class Participant private constructor(
          * Opens a program.
          *
          * @param directory for this participant alone, not that of the user's state; what a round that was killed left there goes.
-         * @param personal patterns of trained tensors that stay on the device (FedPer), the
-         *   server needs the same. They are never sent, and nothing that a server sends overwrites them.
+         * @param personal patterns of trained tensors that stay on the device (FedPer); the server needs the same. They are never sent, and
+         *   nothing that a server sends overwrites them.
          * @param own a state file of the whole model as it was last trained here, from which what is personal begins, and which is
          *   kept where something is; it may be one that the app exported. Made where it is not there.
          * @throws PocketuneException the program is none that several can train, the runtime does not take it, a pattern matches

@@ -14,6 +14,7 @@ from converter.program.flatbuffer.schema import generated
 from converter.program.manifest import Manifest, TensorSpec
 from converter.support.errors import UnsupportedError, UsageError
 from converter.tools.micro.int8_inputs import Int8Scale, int8_input, take_int8
+from converter.tools.micro.order import check_order
 
 #: What is computed once of a row by what is frozen in front, and what a step on that is called behind its own name.
 FEATURES, _ON_FEATURES = "features", "_features"
@@ -187,6 +188,7 @@ def _entry(manifest: Manifest, name: str, model: Any, stored: Any, integers: Map
     inputs = [replace(b, nbytes=b.nbytes // 4) if i in as_int8 else b for i, b in enumerate(inputs)]
     rows = [spec.shape[0] for spec in signature.inputs if spec.role in ("input", "target", "weight")]
     graphs = tuple(with_bodies(model, graph))
+    check_order(model, graphs)
     return Entry(name, graphs, rows[0] if rows else 0, bool(signature.mixing), tuple(inputs), outputs, places)
 
 

@@ -26,6 +26,7 @@ from scripts.micro.boards import BOARDS
 from scripts.micro.building import firmware, lacking, symbols
 from scripts.micro.device import Device, command
 from tests.runtime.engines.micro_nets import NETS, image
+from tests.tools.micro import hostile
 
 SOURCES = Path(os.environ["MICRO_SOURCES"]) if "MICRO_SOURCES" in os.environ else None
 pytestmark = pytest.mark.skipif(lacking(SOURCES) is not None, reason=f"boards: {lacking(SOURCES)} (MICRO_SOURCES)")
@@ -237,6 +238,18 @@ def test_power_that_fails_while_it_saves_loses_no_state(cuts: int, tmp_path: Pat
             known = generation
         assert known > 0
         assert torn > 0 or cuts < 50  # some cuts did meet a save
+
+
+@pytest.mark.slow
+def test_damaged_programs_end_in_a_sentence_or_a_status() -> None:
+    """With mended checksums: what `export-c` does not refuse stops no board in a fault."""
+    options = {"loss": "sparse_categorical_crossentropy", "optimizer": "sgd", "update": "head", "batch": 1}
+    built = converter.build(NETS["mlp-relu"]().model(), target="tflm", check=False, **options)
+    assert SOURCES is not None
+    found = hostile.cases(bytes(built.data), range(50), SOURCES)
+    assert "wrong" not in found
+    assert found["refused"] > 0
+    assert found["ran"] > 0
 
 
 def _is_state(path: Path, file: Path) -> bool:

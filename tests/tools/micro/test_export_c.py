@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from typer.testing import CliRunner
 
 import converter
 from converter.backend.targets import target
 from converter.cli.app import app
+from converter.program.checksum import with_new_checksum
 from converter.program.file import read_program
 from converter.program.flatbuffer.schema import generated
 from converter.runtime import TrainingSession
@@ -181,6 +186,27 @@ def test_programs_of_other_targets_and_states_are_refused(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"'split'.* state='stateless'"):
         export_c(built(tmp_path / "b.tflite", "keyword", state="split"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph: graph.operators.reverse(),
+        lambda graph: graph.operators.pop(0),
+        lambda graph: setattr(graph.operators[-1], "outputs", graph.inputs[:1]),
+    ],
+)
+def test_operators_that_do_not_follow_each_other_are_refused(change: Callable[[Any], None], tmp_path: Path) -> None:
+    """TensorFlow Lite Micro does not look: the board aborts, or reads what nothing wrote."""
+    data = built(tmp_path / "p.tflite", "mlp-relu").read_bytes()
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data, 0))
+    change(model.subgraphs[0])
+    builder = flatbuffers.Builder(len(data))
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    damaged = with_new_checksum(bytes(builder.Output()))
+    with pytest.raises(UsageError, match="its tables are damaged"):
+        export_c(damaged, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
 
 
 def test_what_no_session_calls_is_left_out_and_said(tmp_path: Path) -> None:

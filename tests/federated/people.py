@@ -22,16 +22,23 @@ KINDS = {"head": "head", "sparse": {"conv/w": 0.5, "head/*": 1}, "lora": "lora-2
 Rows = tuple[np.ndarray, np.ndarray]
 #: Rows of a step.
 BATCH = 8
-_SHAPES = {"first": (3, 3, 1, 8), "conv": (3, 3, 8, 16), "head": (256, 10)}
-_NUMBERS = np.random.default_rng(0)
-#: The net's, by layer.
-PARAMS = {
-    name: {
-        "w": (_NUMBERS.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32),
-        "b": np.zeros(shape[-1], np.float32),
+Net = dict[str, dict[str, np.ndarray]]
+
+
+def params(first: int, conv: int) -> Net:
+    """The net's, by layer, with so many channels."""
+    shapes = {"first": (3, 3, 1, first), "conv": (3, 3, first, conv), "head": (16 * conv, 10)}
+    numbers = np.random.default_rng(0)
+    return {
+        name: {
+            "w": (numbers.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32),
+            "b": np.zeros(shape[-1], np.float32),
+        }
+        for name, shape in shapes.items()
     }
-    for name, shape in _SHAPES.items()
-}
+
+
+PARAMS = params(8, 16)
 
 
 def net(params: Any, x: Any) -> Any:
@@ -47,9 +54,14 @@ def net(params: Any, x: Any) -> Any:
 @functools.cache
 def built(kind: str, optimizer: str = "sgd", proximal: float | None = None) -> Program:
     """A program for digits of a small net, built once a run."""
-    model = jax_frontend.Model(net, PARAMS, inputs=[jax.ShapeDtypeStruct((1, 8, 8, 1), np.float32)])
-    asked = {"optimizer": optimizer, "proximal": proximal, "loss": "sparse_categorical_crossentropy", "check": False}
-    return converter.build(model, update=KINDS[kind], batch=BATCH, **asked)
+    return program_of(PARAMS, KINDS[kind], optimizer=optimizer, proximal=proximal)
+
+
+def program_of(numbers: Net, update: Any, **options: Any) -> Program:
+    """A program for digits of the net with some parameters."""
+    model = jax_frontend.Model(net, numbers, inputs=[jax.ShapeDtypeStruct((1, 8, 8, 1), np.float32)])
+    asked = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "check": False, **options}
+    return converter.build(model, update=update, batch=BATCH, **asked)
 
 
 def rows_of(person: int) -> Rows:

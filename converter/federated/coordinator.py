@@ -69,9 +69,11 @@ class Coordinator:
         self._session = TrainingSession(program)
         self._last: int | None = None
         self._answers = 0
+        last = max((int(line["round"]) for line in self.curve()), default=None)
+        self._settle(last)
         if self._state.exists():
             self._session.restore(self._state)
-            self._last = max((int(line["round"]) for line in self.curve()), default=None)
+            self._last = last
 
     @property
     def rounds(self) -> int:
@@ -134,10 +136,11 @@ class Coordinator:
         self._session.set_state(self._session.state() | self.exchange.begun(taken))
         found = {} if self._held_out is None else self._session.evaluate(*arguments(self._held_out))
         if number != self._last:  # else it is what an earlier run ended with
-            self._session.save(self._state)
-            self._remember(strategy)
+            self._session.save(_waiting(self._state, number))
+            self._remember(strategy, number)
             records = [*self.curve(), {"round": number, "clients": self._answers, **found}]
             write_atomically(self._curve, "".join(json.dumps(record) + "\n" for record in records).encode())
+            self._settle(number)
             self._last = number
         return MetricRecord(found) if found else None
 
@@ -151,15 +154,28 @@ class Coordinator:
 
         return counted
 
-    def _remember(self, strategy: Strategy) -> None:
-        """Keeps the moments of a strategy that has some."""
+    def _settle(self, number: int | None) -> None:
+        """Takes the files of a round as the result, once the curve has its line: a killed run has all of it or nothing.
+
+        Args:
+            number: the curve's last round; files of any other are of one that was not finished.
+        """
+        for path in (self._state, self._moments):
+            for file in path.parent.glob(f"{path.name}.*"):
+                if number is not None and file == _waiting(path, number):
+                    file.replace(path)
+                else:
+                    file.unlink()
+
+    def _remember(self, strategy: Strategy, number: int) -> None:
+        """Keeps the moments of a strategy that has some, as of a round."""
         kept = {
             f"{name}/{key}": array for name in _MOMENTS for key, array in (getattr(strategy, name, None) or {}).items()
         }
         if kept:
             packed = BytesIO()
             np.savez(packed, **kept)
-            write_atomically(self._moments, packed.getvalue())
+            write_atomically(_waiting(self._moments, number), packed.getvalue())
 
     def _recall(self, strategy: Strategy) -> None:
         if not self.rounds or not self._moments.exists():
@@ -181,6 +197,11 @@ class Coordinator:
     @property
     def _moments(self) -> Path:
         return self._folder / "strategy.npz"
+
+
+def _waiting(path: Path, number: int) -> Path:
+    """Return where a result of a round is until the curve has its line."""
+    return path.with_name(f"{path.name}.{number}")
 
 
 def _begin_behind(strategy: Strategy, done: int) -> None:

@@ -81,19 +81,31 @@ def write_rows(folder: Path, people: int) -> list[Path]:
     return files
 
 
-def averaged(program: Program, people: Sequence[Rows], rounds: int, epochs: int, rate: float) -> dict[str, np.ndarray]:
-    """FedAvg: the state after rounds of the same local trainings, averaged in float64 by numbers of rows."""
+def averaged(
+    program: Program, people: Sequence[Rows], rounds: int, epochs: int, rate: float, took: Sequence[Sequence[int]] = ()
+) -> dict[str, np.ndarray]:
+    """FedAvg: the state after rounds of the same local trainings, averaged in float64 by numbers of rows.
+
+    Args:
+        program: what trains.
+        people: their rows.
+        rounds: how many.
+        epochs: of a person in a round.
+        rate: of SGD.
+        took: who took part, of each round; of those that are not there, all.
+    """
     with TrainingSession(program.data) as session:
         state = session.state()
         trained = [t.tensor for t in program.manifest.state_tensors if not t.slot and t.tensor != LOSS_OF_STEP]
         for number in range(rounds):
+            some = [people[k] for k in took[number]] if number < len(took) else people
             found = []
-            for x, y in people:
+            for x, y in some:
                 session.set_state(state)
                 begun = number * epochs
                 session.fit(x, y, begun + epochs, rate, progress=False, seed=0, initial_epoch=begun)
                 found.append({name: session.state()[name].astype(np.float64) for name in trained})
-            weights = np.array([len(y) for _, y in people], np.float64)
+            weights = np.array([len(y) for _, y in some], np.float64)
             weights /= weights.sum()
             mean = {name: sum(w * one[name] for w, one in zip(weights, found, strict=True)) for name in trained}
             state = state | {name: array.astype(np.float32) for name, array in mean.items()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from converter.federated import coordinator
@@ -50,3 +51,35 @@ def test_a_line_that_a_kill_tore_is_left_out_and_written_over(tmp_path: Path) ->
     curve.write_text("round 1 of 3}\n")
     with pytest.raises(UsageError, match="is no curve"):
         Coordinator(program, results)
+
+
+@pytest.mark.parametrize("last", ["curve.jsonl.partial", "shared.state.2"])
+def test_a_round_that_a_kill_tore_is_there_whole_or_not_at_all(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill right before the curve is written, or right behind: no round is counted with another's weights."""
+    program, results = tmp_path / "program.tflite", tmp_path / "results"
+    built("head").write(program)
+    run = Coordinator(program, results)
+    _keep(run, 1)
+    begun = run._session.state()
+
+    def killed(self: Path, *arguments: Any) -> Path:
+        if self.name == last:
+            raise SystemExit
+        return replace(self, *arguments)
+
+    replace = Path.replace
+    arrays = {name: array + 1 for name, array in run.exchange.sent(begun).items()}
+    sent: Any = {name: SimpleNamespace(numpy=lambda array=array: array) for name, array in arrays.items()}
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(SystemExit):
+            run._keep(2, sent, SimpleNamespace())  # type: ignore[arg-type]
+    again = Coordinator(program, results)
+    done = last == "shared.state.2"
+    assert again.rounds == 1 + done
+    wanted = arrays if done else run.exchange.sent(begun)
+    for name, array in again.exchange.sent(again._session.state()).items():
+        np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+    assert not list(results.glob("shared.state.*"))

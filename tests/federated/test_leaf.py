@@ -53,17 +53,23 @@ class Process:
     def start(self) -> None:
         where = ["--listen", f"127.0.0.1:{self.port}"]
         begun = self._log.stat().st_size if self._log.exists() else 0
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *where], env=settings(self._link.folder), stdout=log, stderr=subprocess.STDOUT
-            )
+        self._open([*self._command, *where])
         for _ in range(600):
             if found := re.search(r"127\.0\.0\.1:(\d+)", self.said()[begun:]):
                 self.port = int(found[1])
                 return
-            assert self._process.poll() is None, self.said()
+            assert self.runs(), self.said()
             time.sleep(0.2)
         raise AssertionError("the leaf does not listen after two minutes")
+
+    def _open(self, command: list[str | Path]) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                command, env=settings(self._link.folder), stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def runs(self) -> bool:
+        return self._process.poll() is None
 
     def said(self) -> str:
         return self._log.read_text()

@@ -54,7 +54,7 @@ class Crowd:
     def _trying(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except Refused as error:
+        except (Refused, OSError) as error:  # a leaf that is not there is asked again for as long as this runs
             self.refused[str(error)[:90]] += 1
             time.sleep(0.3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,14 +17,15 @@ from converter.federated import Exchange
 from converter.program.file import read_program
 from converter.runtime import TrainingSession, load_state
 from tests.federated.flower import BIN, Link, ended, needs_flower, settings, superlink
-from tests.federated.people import built, write_rows
+from tests.federated.people import averaged, built, rows_of, write_rows
 from tests.federated.test_leaf import Process, running
-from tests.federated.test_rounds import matches, project
+from tests.federated.test_rounds import EPOCHS, RATE, matches, project
 from tests.tree import ROOT
 
 pytestmark = [needs_flower, pytest.mark.slow]
-#: Of a leaf; each is followed by a start, which takes some seconds.
+#: Of a leaf, which begins again at once; and of a SuperLink and of a client, each of which costs a minute.
 KILLS = int(os.environ.get("POCKETUNE_KILLS", "8"))
+SLOW_KILLS = max(2, KILLS // 20)
 PHONES = 8
 
 
@@ -53,35 +55,100 @@ def test_a_client_that_was_killed_joins_again_with_its_key(tmp_path: Path) -> No
     matches(program, server, people=2, rounds=2)
 
 
-def test_clients_go_on_at_a_superlink_that_was_killed(tmp_path: Path) -> None:
-    """It knows nothing of them when it is there again; a run that is started again goes on behind its last round."""
-    program, rounds = built("head"), 6
+def test_a_client_that_is_killed_at_random_moments_is_in_a_round_or_is_not(tmp_path: Path) -> None:
+    """Each round is the mean of those that the curve has counted: of both, or of the one that is never killed."""
+    program, kills = built("head"), SLOW_KILLS
     program.write(tmp_path / "program.tflite")
     files = write_rows(tmp_path / "people", 2)
+    rng, key = np.random.default_rng(1), tmp_path / "key.pem"
+    with superlink(tmp_path / "flower") as link:
+        _key(link, key)
+        server = project(link, tmp_path, nodes=1, rounds=1000)
+        curve = server / "result/curve.jsonl"
+        other = link.client(tmp_path / "program.tflite", files[1], log=tmp_path / "other.log")
+        with running(server, link):
+            for kill in range(kills + 1):
+                log = tmp_path / f"{kill}.log"
+                client = _started(link, tmp_path, files[0], log, "--key", key, seconds=180)
+                done = _lines(curve)
+                until(lambda done=done: _lines(curve) >= done + 2, 200, (server / "run.log").read_text)
+                if kill < kills:
+                    time.sleep(rng.uniform(0, 5))
+                    client.kill()
+                    client.wait(30)
+            ended([client, other])
+            time.sleep(2)
+        records = [json.loads(line) for line in curve.read_text().splitlines()][1:]
+    took = [(0, 1) if record["clients"] == 2 else (1,) for record in records]
+    assert all(record["clients"] for record in records), "the one that is never killed answers in each round"
+    assert (1,) in took
+    print(f"{kills} kills of a client, {len(took)} rounds, {took.count((1,))} of them without it")
+    wanted = averaged(program, [rows_of(0), rows_of(1)], len(records), EPOCHS, RATE, took)
+    found = load_state(server / "result/shared.state").tensors
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_clients_go_on_at_a_superlink_that_was_killed(tmp_path: Path) -> None:
+    """It knows nothing of them when it is there again; a run that is started again goes on behind its last round."""
+    program, rounds = built("head"), 3 * SLOW_KILLS
+    program.write(tmp_path / "program.tflite")
+    files, rng = write_rows(tmp_path / "people", 2), np.random.default_rng(2)
     with superlink(tmp_path / "flower") as link:
         server = project(link, tmp_path, nodes=2, rounds=rounds)
         clients = [link.client(tmp_path / "program.tflite", file) for file in files]
         curve = server / "result/curve.jsonl"
-        for least in (1, 3):
+        for _ in range(SLOW_KILLS):
             with running(server, link):
-                until(lambda least=least: _lines(curve) > least, 120, (server / "run.log").read_text)
+                done = _lines(curve)
+                until(lambda done=done: _lines(curve) > done, 200, (server / "run.log").read_text)
+                time.sleep(rng.uniform(0, 3))
                 link.kill()
             link.start()
-        link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=300)
+        link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=600)
         said = ended(clients)
     matches(program, server, people=2, rounds=rounds)
     assert all("joined again" in errors for _, errors in said), said
 
 
+class Forked(Process):
+    """A leaf that begins at once: a process that has all imports forks it."""
+
+    def __init__(self, link: Link, at: Path, name: str, *options: str) -> None:
+        command, env = [BIN / "python", "-m", "tests.federated.runs.forked"], settings(link.folder)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.parent = subprocess.Popen(command, cwd=ROOT, env=env, **pipes)
+        super().__init__(link, at, name, *options)
+
+    def _open(self, command: list[str | Path]) -> None:
+        self.parent.stdin.write(json.dumps([str(self._log), *map(str, command[3:])]) + "\n")
+        self.parent.stdin.flush()
+        self.pid = int(self.parent.stdout.readline())
+
+    def runs(self) -> bool:
+        return Path(f"/proc/{self.pid}").exists()
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        self._signal(signal.SIGINT)
+        self.parent.communicate(timeout=30)
+
+    def _signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+        until(lambda: not self.runs(), 60, self.said)
+
+
 def test_a_leaf_that_is_killed_never_gives_a_wrong_mean(tmp_path: Path) -> None:
     """At random moments, with phones that break off: a round has NumPy's mean of all phones, or has none."""
-    rounds = 400
+    rounds = 4000
     built("head").write(tmp_path / "program.tflite")
     write_rows(tmp_path / "people", 1)
     rng = np.random.default_rng(0)
     with superlink(tmp_path / "flower") as link:
         server = project(link, tmp_path, nodes=1, rounds=rounds)
-        leaf = Process(link, tmp_path, "leaf", "--phones", str(PHONES), "--least", str(PHONES), "--wait", "60")
+        leaf = Forked(link, tmp_path, "leaf", "--phones", str(PHONES), "--least", str(PHONES), "--wait", "60")
         command = [str(BIN / "python"), "-m", "tests.federated.runs.killed", str(leaf.port), str(PHONES)]
         command.append(str(tmp_path / "came.npz"))
         phones = subprocess.Popen(
@@ -89,6 +156,7 @@ def test_a_leaf_that_is_killed_never_gives_a_wrong_mean(tmp_path: Path) -> None:
         )
         curve = server / "result/curve.jsonl"
         with running(server, link) as run:
+            until(lambda: _lines(curve) > 1, 200, leaf.said)
             for _ in range(KILLS):
                 time.sleep(rng.uniform(0.5, 6.0))
                 leaf.kill()

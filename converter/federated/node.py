@@ -75,7 +75,8 @@ def serve(
         arrays: bytes of numbers of a message (`Exchange.nbytes`, slots with them); one of more than four times that and
             1 MiB is refused before it is read.
         insecure: without TLS; on this machine itself that is so unless `certificates` are given.
-        certificates: PEM file of the authorities to trust; None: those of the system.
+        certificates: PEM file of whom to trust: authorities, or the server's own certificate, which pins it; None: the
+            authorities of the system.
         key: PEM file of a P-384 key, which the client registers where the server does not know it and takes any. None:
             a new one, which it takes back at the end.
         poll: seconds between two questions whether there is work.
@@ -111,7 +112,8 @@ class Link:
     Attributes:
         superlink: HOST:PORT.
         insecure: without TLS; on this machine itself that is so unless `certificates` are given.
-        certificates: PEM file of the authorities to trust; None: those of the system.
+        certificates: PEM file of whom to trust: authorities, or the server's own certificate, which pins it; None: the
+            authorities of the system.
         patience: seconds to wait for a server that does not answer.
     """
 
@@ -121,8 +123,12 @@ class Link:
     patience: float = 300.0
 
     def __post_init__(self) -> None:
-        """Raises UsageError where the address is none."""
+        """Raises UsageError where the address is none, or whom to trust is said for a link without TLS."""
         _check_address(self.superlink)
+        if self.insecure and self.certificates is not None:
+            raise UsageError(
+                "without TLS (insecure) no certificate is looked at: give one of the two", page="federated"
+            )
 
     @property
     def plain(self) -> bool:

@@ -32,6 +32,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from converter.federated.app import RAISED
 from converter.federated.arrays import RefusedRound
 from converter.federated.messages import head_of, ids_of, inflated
+from converter.federated.tls import trusting, untrusted
 from converter.support.errors import DeviceError
 
 #: Seconds from one try to the next, doubled each time, up to so many.
@@ -77,14 +78,18 @@ class Fleet:
         Args:
             address: HOST:PORT.
             insecure: without TLS.
-            certificates: PEM of the authorities to trust; None: those of the system.
+            certificates: PEM of whom to trust (`trusting`); None: the authorities of the system.
             keys: a P-384 key and its public half.
             patience: seconds to wait for a server that does not answer.
             most: bytes that all objects of a message may have together.
         """
         self._address, self._patience = address, patience
         self._public = public_key_to_bytes(keys[1])
-        self._client = _Capped.from_server_address(address, insecure, certificates, [NodeAuthHttpInterceptor(*keys)])
+        self._client = _Capped(
+            f"http{'' if insecure else 's'}://{address}",
+            interceptors=[NodeAuthHttpInterceptor(*keys)],
+            verify=True if insecure or certificates is None else trusting(certificates),
+        )
         self._client.most = most
         self._node = node_pb2.Node()
 
@@ -298,6 +303,10 @@ class Fleet:
                 reason = f"HTTP {error.response.status_code}"
             except httpx.TransportError as error:
                 reason = str(error) or type(error).__name__
+                if why := untrusted(error):
+                    reason = f"its certificate is refused here: {why}. Is it the right server (--root-certificates)?"
+                    if not self.node:  # later it may be a net that sends all calls to a page of its own, for a while
+                        raise LostServer(f"{self._address} is not talked to: {reason}") from None
             except ValueError as error:
                 raise LostServer(f"{self._address} does not answer as a SuperLink does: {error}") from None
             time.sleep(wait)

@@ -30,19 +30,21 @@ class Bed:
         said: what it said of calls that it did not expect.
     """
 
-    def __init__(self, folder: Path, name: str, terms: Terms) -> None:
+    def __init__(self, folder: Path, name: str, terms: Terms, *shown: Path) -> None:
+        """Opens one; `shown` is a certificate and its key, for TLS."""
         file = read_program(folder / "program.tflite")
         self.exchange, self.later = Exchange(file), 0.0
         with TrainingSession(folder / "program.tflite") as session:
             self.arrays = self.exchange.sent(session.state())
         self._at, self._terms, self.said = folder / name, terms, list[str]()
+        self._shown = shown or (None, None)
         self._open()
 
     def _open(self) -> None:
         self.store = Store(self._at)
         self.rounds = Rounds(self.store, self.exchange, self._terms, lambda: time.time() + self.later)
         phones = Phones(self.rounds, most_of(self.exchange.nbytes(slots=True)))
-        self._listening = Listening(App(Calls(self.rounds, phones), self.said.append), "127.0.0.1", 0, None, None)
+        self._listening = Listening(App(Calls(self.rounds, phones), self.said.append), "127.0.0.1", 0, *self._shown)
         self.port = self._listening.port
 
     def close(self) -> None:

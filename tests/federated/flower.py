@@ -22,19 +22,35 @@ needs_flower = pytest.mark.skipif(not (BIN / "flwr").exists(), reason="there is 
 
 @dataclass
 class Link:
-    """A SuperLink that runs, and the folder that Flower keeps its files in."""
+    """A SuperLink that runs, and the folder that Flower keeps its files in.
+
+    Attributes:
+        address: HOST:PORT.
+        folder: of Flower's files.
+        process: that runs.
+        shown: its certificate, with the key beside it, and the authority's; empty: no TLS.
+    """
 
     address: str
     folder: Path
     process: subprocess.Popen[bytes] | None = None
+    shown: tuple[Path, ...] = ()
 
     def start(self) -> None:
         """Start an unmodified `flower-superlink` at the address."""
         port = self.address.rpartition(":")[2]
-        command = [BIN / "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", "--port", port]
+        command: list[str | Path] = [BIN / "flower-superlink", "--disable-runtime-dependency-installation"]
+        command += ["--port", port, *self._tls()]
         with (self.folder / "superlink.log").open("a") as log:
             self.process = subprocess.Popen(command, env=settings(self.folder), stdout=log, stderr=subprocess.STDOUT)
         _wait(int(port), self.process)
+
+    def _tls(self) -> list[str | Path]:
+        if not self.shown:
+            return ["--insecure"]
+        certificate, authority = self.shown
+        key = certificate.with_suffix(".key")
+        return ["--ssl-certfile", certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", authority]
 
     def kill(self) -> None:
         """SIGKILL of the SuperLink, which keeps nothing on disk."""
@@ -70,14 +86,15 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def superlink(folder: Path) -> Iterator[Link]:
-    """Run an unmodified `flower-superlink` on a free port of this machine."""
+def superlink(folder: Path, *shown: Path) -> Iterator[Link]:
+    """Run an unmodified `flower-superlink` on a free port of this machine; `shown` as `Link` has it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    link = Link(f"127.0.0.1:{port}", folder)
+    link = Link(f"127.0.0.1:{port}", folder, shown=shown)
     folder.mkdir()
-    (folder / "config.toml").write_text(f'[superlink.here]\naddress = "{link.address}"\ninsecure = true\n')
+    trust = f'root-certificates = "{shown[1]}"' if shown else "insecure = true"
+    (folder / "config.toml").write_text(f'[superlink.here]\naddress = "{link.address}"\n{trust}\n')
     try:
         link.start()
         yield link

@@ -28,7 +28,8 @@ app = typer.Typer(
 
 SuperLinkAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the SuperLink.")]
 RootCertificates = Annotated[
-    Path | None, typer.Option(metavar="FILE.pem", help="Whom to trust. None: whom the system trusts.")
+    Path | None,
+    typer.Option(metavar="FILE.pem", help="Whom to trust: the server's own pins it. None: whom the system trusts."),
 ]
 Personal = Annotated[
     list[str] | None,

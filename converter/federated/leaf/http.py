@@ -14,6 +14,7 @@ import uvicorn
 
 from converter.federated.leaf.calls import CODE, Calls
 from converter.federated.leaf.phones import Refusal
+from converter.federated.tls import check_shown
 from converter.support.errors import UsageError
 
 _PATH = "/v1/fleet/"
@@ -92,8 +93,9 @@ class Listening:
         """Begins to listen.
 
         Raises:
-            UsageError: the port is taken, or the certificate cannot be read.
+            UsageError: the port is taken, or the certificate is none that can be shown (`check_shown`).
         """
+        check_shown(certificate, key)
         try:
             config = uvicorn.Config(
                 app, host, port, log_config=None, access_log=False, lifespan="off", limit_concurrency=_CONNECTIONS,
@@ -104,8 +106,6 @@ class Listening:
             self._socket = config.bind_socket()
         except SystemExit:
             raise UsageError(f"{host}:{port} cannot be listened on: is the port taken?", page="federated") from None
-        except OSError as error:
-            raise UsageError(f"cannot listen with {certificate}: {error}", page="federated") from None
         self.port = self._socket.getsockname()[1]
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)

@@ -121,6 +121,7 @@ class Forked(Process):
         super().__init__(link, at, name, *options)
 
     def _open(self, command: list[str | Path]) -> None:
+        self._log.touch()
         self.parent.stdin.write(json.dumps([str(self._log), *map(str, command[3:])]) + "\n")
         self.parent.stdin.flush()
         self.pid = int(self.parent.stdout.readline())
@@ -158,7 +159,7 @@ def test_a_leaf_that_is_killed_never_gives_a_wrong_mean(tmp_path: Path) -> None:
         with running(server, link) as run:
             until(lambda: _lines(curve) > 1, 200, leaf.said)
             for _ in range(KILLS):
-                time.sleep(rng.uniform(0.5, 6.0))
+                time.sleep(rng.uniform(0.2, 16.0))  # one that took and lost a message waits ten seconds at first
                 leaf.kill()
                 leaf.start()
             done = _lines(curve)
@@ -172,6 +173,7 @@ def test_a_leaf_that_is_killed_never_gives_a_wrong_mean(tmp_path: Path) -> None:
     lost = [record["round"] for record in records[1:] if not record["clients"]]
     print(f"{KILLS} kills, {len(records) - 1} rounds, of them ended without an answer: {lost}; refused: {said}")
     assert len(lost) <= KILLS
+    assert len(records) - 1 - len(lost) >= 3 + KILLS // 20, "rounds went on between the kills"
 
 
 def _check_means(folder: Path, server: Path, records: list[dict[str, float]]) -> None:
@@ -182,7 +184,6 @@ def _check_means(folder: Path, server: Path, records: list[dict[str, float]]) ->
     last = exchange.sent(load_state(server / "result/shared.state").tensors)
     with np.load(folder / "came.npz") as file:
         kept = {key: file[key] for key in file.files}
-    checked = 0
     for record in records[1:]:
         number = int(record["round"])
         came = f"{number}/came/" + next(iter(begins)) in kept
@@ -198,9 +199,7 @@ def _check_means(folder: Path, server: Path, records: list[dict[str, float]]) ->
             after = found[name]
             if after is not None:
                 np.testing.assert_allclose(after, array, rtol=0, atol=1e-7, err_msg=f"{name}, round {number}")
-                checked += 1
         begins = {name: ends[name] if array is None else array for name, array in found.items()}
-    assert checked > len(records)
 
 
 def _lines(curve: Path) -> int:

@@ -199,6 +199,34 @@ def test_a_device_and_a_computer_train_one_model(device: str, case: str, tmp_pat
     _stayed(asked, program, said, states, theirs, tmp_path / "computer.state")
 
 
+@needs_kotlin
+@pytest.mark.slow
+def test_a_phone_and_a_computer_behind_a_leaf_keep_their_heads(tmp_path: Path) -> None:
+    """To both a leaf is a SuperLink."""
+    from tests.federated.test_leaf import Process
+
+    asked = CASES["personal"]
+    program = asked.program()
+    program.write(tmp_path / "program.tflite")
+    files = write_rows(tmp_path / "people", 2)
+    with superlink(tmp_path / "flower") as link:
+        server = project(link, tmp_path, 1, 2, *asked.options())
+        leaf = Process(link, tmp_path, "leaf", "--phones", "2", *asked.patterns())
+        below = Link(f"127.0.0.1:{leaf.port}", link.folder)
+        with phone(below, tmp_path, server, asked) as other:
+            own = tmp_path / "computer.state"
+            computer = below.client(tmp_path / "program.tflite", files[0], *asked.patterns(), "--own", str(own))
+            link.run("flwr", "run", ".", "here", "--stream", at=server, seconds=400)
+            ended([computer])
+            said, theirs = other.ends(), other.own()
+        leaf.end()
+    shared, states = averaged(asked, 2)
+    found = load_state(server / "result/shared.state").tensors
+    for name, array in shared.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+    _stayed(asked, program, said, states, theirs, own)
+
+
 def _stayed(case: Case, program: Program, said: list[str], states: list[State], *files: Path | None) -> None:
     """Heads of both are what NumPy has, differ, and did not travel: what left is told in bytes."""
     exchange = Exchange(read_program(program.data), personal=case.personal)

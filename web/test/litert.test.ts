@@ -7,6 +7,7 @@ import {
   InputError,
   labelled,
   MemoryStore,
+  ReplayMemory,
   RuntimeFailedError,
   Trainer,
   type Values,
@@ -119,6 +120,29 @@ test("classes of means, one of them added here, are those of the host", async ()
   await assert.rejects(trainer.forgetClass(own[0] ?? ""), /model's own/);
   await assert.rejects(trainer.renameClass("dreizehn", own[0] ?? ""), /already/);
   await assert.rejects(trainer.renameClass("leer", "x"), /no class 'leer'/);
+  await trainer.close();
+});
+
+test("rows of a memory never train for another class than the one that they came under", async () => {
+  const trainer = await open("classes");
+  const store = new MemoryStore();
+  const memory = await ReplayMemory.open(store, await program("classes"), { heldOut: 0 });
+  const added = await trainer.addClass("zwölf");
+  const rows = samplesOf("mlp")
+    .slice(0, 5)
+    .map(({ inputs }) => ({ inputs, targets: { y: Int32Array.of(added) } }));
+  await trainer.remember(memory, rows);
+  await trainer.renameClass("zwölf", "dreizehn");
+  await assert.rejects(trainer.remember(memory, rows), /is of 'dreizehn' now/);
+  await memory.rename(added, "dreizehn");
+  await trainer.remember(memory, rows);
+  await trainer.forgetClass("dreizehn");
+  await assert.rejects(collected(trainer.fit(samplesOf("mlp"), {}, { memory })), /is of no class now/);
+  assert.equal(await trainer.addClass("vierzehn"), added);
+  await assert.rejects(collected(trainer.fit(rows, {}, { memory })), /is of 'vierzehn' now/);
+  await memory.forget(added);
+  await trainer.remember(memory, rows);
+  assert.deepEqual([...memory.counts()], [[added, 5]]);
   await trainer.close();
 });
 

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Row, Values } from "../trainer/program/samples.ts";
+import { tagsOf } from "../trainer/replay/class-tags.ts";
 import {
   type Contents,
   emptyPart,
@@ -12,6 +13,7 @@ import {
   type Part,
   type RowsOwner,
   type RowTensor,
+  tagged,
 } from "../trainer/replay/contents.ts";
 import { begin, packMemory, unpackMemory } from "../trainer/replay/memory-file.ts";
 import { InputError, labelled, ReplayError, ReplayMemory, type Sample, StorageError, Trainer } from "../trainer.ts";
@@ -32,7 +34,7 @@ interface Recorded {
   readonly calls: { rows: number; bytes: number; sha256: string; replay: number[]; heldout: number[] }[];
 }
 
-const recorded: { program: RowsOwner; memories: Recorded[] } = JSON.parse(
+const recorded: { program: RowsOwner; names: string[]; memories: Recorded[] } = JSON.parse(
   readFileSync("../tests/runtime/memories.json", "utf8"),
 );
 
@@ -76,10 +78,11 @@ test("files and rows are those of the host and the phone", async () => {
         contents,
         each.map((number) => (weightOf(number) > 0 ? labelOf(number, classes) : null)),
       );
-      contents = offered.contents(
+      const come = offered.contents(
         (row) => rowOf(first + row, tensors.replay, classes),
         (row) => rowOf(first + row, tensors.heldout, classes),
       );
+      contents = tagged(come, await tagsOf(recorded.names.slice(0, classes)));
       const file = await packMemory(contents);
       assert.deepEqual([numbers(contents.replay), numbers(contents.aside)], [call.replay, call.heldout]);
       assert.equal(file.length, call.bytes);

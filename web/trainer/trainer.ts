@@ -128,7 +128,9 @@ export class Trainer {
     const { manifest } = this.program;
     this.inputs.check(samples);
     const alone = { samples, plan: whole(plan), heldOut, enter: async () => undefined };
-    const given = memory ? await memory.curated(manifest, samples, alone.plan, heldOut) : alone;
+    const given = memory
+      ? await memory.curated(manifest, await this.inTurn(() => this.keptNames()), samples, alone.plan, heldOut)
+      : alone;
     if (given.heldOut.length > 0) this.inputs.checkJudged(given.heldOut, "heldOut");
     this.inputs.checkPlan(given.plan);
     this.inputs.checkEpoch(new Curriculum(given.samples, given.plan, manifest.batch).rows);
@@ -164,7 +166,7 @@ export class Trainer {
     await this.alone(async () => {
       this.inputs.check(samples);
       await this.checkKnown(samples);
-      await memory.add(this.program.manifest, samples);
+      await memory.add(this.program.manifest, await this.keptNames(), samples);
     });
   }
 
@@ -268,6 +270,12 @@ export class Trainer {
   /** Forgets a class that was added: its label is free again. */
   async forgetClass(name: string): Promise<void> {
     await this.alone(() => this.runTimeClasses.forget(name));
+  }
+
+  /** Names by label, null where there is room for one, if the state keeps names. */
+  private async keptNames(): Promise<(string | null)[] | null> {
+    const { manifest } = this.program;
+    return manifest.fields.head?.names ? classesOf(manifest, await this.engine.read()) : null;
   }
 
   /** Throws InputError for samples of a class that there is not. */

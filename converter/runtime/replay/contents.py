@@ -13,6 +13,7 @@ import numpy as np
 from converter.program.manifest import Dtype, Manifest, Signature, TargetLabels
 from converter.runtime.data.examples import Examples
 from converter.runtime.data.order import Random
+from converter.runtime.replay.class_tags import UNKNOWN
 from converter.runtime.replay.reservoir import Reservoir, Sampling
 from converter.support.errors import UsageError
 
@@ -91,6 +92,7 @@ class Contents:
         seen: rows that came.
         replay: rows to train on.
         heldout: rows kept aside, never trained on.
+        tags: of the class that each label was of when its rows came.
     """
 
     owner: Owner
@@ -102,6 +104,7 @@ class Contents:
     seen: int
     replay: Part
     heldout: Part
+    tags: tuple[bytes, ...]
 
     @property
     def classes(self) -> int:
@@ -110,7 +113,13 @@ class Contents:
 
     def without(self, label: int) -> Contents:
         """Return the contents without the rows of a class."""
-        return replace(self, replay=self.replay.without(label), heldout=self.heldout.without(label))
+        tags = (*self.tags[:label], UNKNOWN, *self.tags[label + 1 :])
+        return replace(self, replay=self.replay.without(label), heldout=self.heldout.without(label), tags=tags)
+
+    def tagged(self, tags: Sequence[bytes]) -> Contents:
+        """Return the contents with the tags of classes as they are now, for each class that rows came of."""
+        came = (self.replay.reservoir.seen + self.heldout.reservoir.seen) > 0
+        return replace(self, tags=tuple(tag if there else UNKNOWN for tag, there in zip(tags, came, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from converter.program.manifest import TARGET, Manifest
 from converter.runtime.data.examples import Examples
 from converter.runtime.data.order import Random
 from converter.runtime.data.targets import check_targets
+from converter.runtime.replay.class_tags import UNKNOWN, tags_of
 from converter.runtime.replay.contents import (
     MILLION,
     Contents,
@@ -125,19 +128,57 @@ class ReplayMemory:
         """
         self._write(self._contents.without(label))
 
+    def rename(self, label: int, name: str) -> None:
+        """Says that a label is of the same class as before, which has another name: its rows stay.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        tags = list(self._contents.tags)
+        tags[label] = tags_of([name])[0]
+        self._write(replace(self._contents, tags=tuple(tags)))
+
+    def check_classes(self, names: Sequence[str] | None) -> None:
+        """Raise UsageError where rows are of another class than the one that has their label now.
+
+        Args:
+            names: of the classes by label, an empty one of none; None: they are not known.
+        """
+        tags = self._tags(names)
+        for label in self._kept_labels() if names is not None else []:
+            before = self._contents.tags[label]
+            if before not in (UNKNOWN, tags[label]):
+                now = f"{names[label]!r} now" if names and names[label] else "no class now"
+                raise UsageError(
+                    f"the memory: its rows of label {label} came under another name, and the label is of {now}. "
+                    f"memory.forget({label}) removes them; memory.rename({label}, name) keeps them, if it is the class "
+                    "of before under another name",
+                    page="replay-memories",
+                )
+
+    def _kept_labels(self) -> list[int]:
+        parts = self._contents.replay, self._contents.heldout
+        return sorted({int(label) for part in parts for label in part.reservoir.labels})
+
+    def _tags(self, names: Sequence[str] | None) -> tuple[bytes, ...]:
+        """Return the tags of all labels; as they are where the names are not known, or are not of these labels."""
+        known = names is not None and len(names) == self._contents.classes
+        return tags_of(names) if names is not None and known else self._contents.tags
+
     def examples(self) -> Examples:
         """Return the rows to be replayed, as the step takes them that trains on what is kept."""
         return self._contents.replay.examples()
 
-    def visit(self, inputs: Examples) -> Visit:
+    def visit(self, inputs: Examples, names: Sequence[str] | None = None) -> Visit:
         """Return what becomes of rows that come; nothing is written yet.
 
         Args:
             inputs: checked rows, as the step takes them.
+            names: as for `check_classes`.
         """
         labels = labels_of(inputs, self._manifest)
         counts = (inputs.arrays["weight"] > 0) & (labels >= 0)
-        return Visit(self, inputs, labels, offer(self._contents, labels, counts))
+        return Visit(self, inputs, labels, offer(self._contents, labels, counts), self._tags(names))
 
     def _arguments(self, part: Part) -> tuple[Any, Any, np.ndarray]:
         arrays = part.examples().arrays
@@ -174,9 +215,9 @@ class ReplayMemory:
         owner, classes = owner_of(manifest), classes_of(manifest)
         replay, heldout = _tensors(manifest, keeps, bool(held_out))
         empty = Part.empty(replay, 0, classes), Part.empty(heldout, 0, classes)
-        rows, aside = capacities(Contents(owner, keeps, limit, held_out, seed, 0, 0, *empty))
+        rows, aside = capacities(Contents(owner, keeps, limit, held_out, seed, 0, 0, *empty, ()))
         parts = Part.empty(replay, rows, classes), Part.empty(heldout, aside, classes)
-        return Contents(owner, keeps, limit, held_out, seed, Random.seeded(seed).state, 0, *parts)
+        return Contents(owner, keeps, limit, held_out, seed, Random.seeded(seed).state, 0, *parts, (UNKNOWN,) * classes)
 
     def _check(self, there: Contents, wanted: dict[str, Any]) -> None:
         """Raise UsageError for a memory of another program, or that was begun with other numbers."""
@@ -209,14 +250,14 @@ class ReplayMemory:
         write_atomically(self.path, data)
         self._contents, self._stamp = contents, data[:_STAMP]
 
-    def _enter(self, offered: Offered, labels: np.ndarray, replayed: Examples, inputs: Examples) -> None:
+    def _enter(self, offered: Offered, contents: Contents) -> None:
         """Writes the memory with rows that came."""
         if offered.before is not self._contents:
             raise UsageError(
                 f"{self.path}: rows came while others were on their way. One training at a time goes with a memory",
                 page="replay-memories",
             )
-        self._write(offered.contents(labels, replayed, inputs))
+        self._write(contents)
 
     def __repr__(self) -> str:
         rows, aside = self.numbers()
@@ -230,8 +271,10 @@ class Visit:
         trains: bool [rows], which of them are to be trained on: the others are held out.
     """
 
-    def __init__(self, memory: ReplayMemory, inputs: Examples, labels: np.ndarray, offered: Offered) -> None:
-        self._memory, self._inputs, self._labels, self._offered = memory, inputs, labels, offered
+    def __init__(
+        self, memory: ReplayMemory, inputs: Examples, labels: np.ndarray, offered: Offered, tags: Sequence[bytes]
+    ) -> None:
+        self._memory, self._inputs, self._labels, self._offered, self._tags = memory, inputs, labels, offered, tags
         self.trains = ~offered.aside
 
     def enter(self, replayed: Examples) -> None:
@@ -243,7 +286,8 @@ class Visit:
         Raises:
             UsageError: it cannot be written, or is not as it was; the file stays.
         """
-        self._memory._enter(self._offered, self._labels, replayed, self._inputs)
+        contents = self._offered.contents(self._labels, replayed, self._inputs)
+        self._memory._enter(self._offered, contents.tagged(self._tags))
 
 
 def _check_numbers(limit: Any, held_out: Any, keeps: Any, seed: Any) -> None:

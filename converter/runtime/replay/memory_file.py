@@ -6,21 +6,23 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Literal
 
 import numpy as np
 
 from converter.program.checksum import MEMORY
+from converter.runtime.replay.class_tags import SIZE as TAG
+from converter.runtime.replay.class_tags import UNKNOWN
 from converter.runtime.replay.contents import MILLION, Contents, Keeps, Owner, Part, RowTensor, layout, row_bytes
 from converter.runtime.replay.reservoir import MOST_SEEN, Reservoir
 from converter.support.errors import UsageError
 from converter.support.records import decode
 from converter.support.strict_json import parse_json
 
-VERSION = 1
-FORMAT: Literal["pocketune-memory/1"] = "pocketune-memory/1"
+VERSION = 2
+FORMAT: Literal["pocketune-memory/2"] = "pocketune-memory/2"
 #: No file is larger.
 MOST_BYTES = (1 << 31) - 1
 _ALIGNMENT = 64
@@ -31,6 +33,8 @@ _BODY = _FIXED.size + 32
 _GROWS = 256
 #: A class of a part: how many rows came, and whether it was full.
 _CLASS = np.dtype([("seen", "<u4"), ("full", "<u4")])
+#: Bytes of a class in all: of both parts, and its tag.
+_OF_CLASS = 2 * _CLASS.itemsize + TAG
 
 
 class DamagedMemory(UsageError):
@@ -52,7 +56,7 @@ class _Entry:
 class _Header:
     """The JSON header, its fields in order."""
 
-    format: Literal["pocketune-memory/1"]
+    format: Literal["pocketune-memory/2"]
     program: Owner
     keeps: Keeps
     limit: int
@@ -76,12 +80,12 @@ def capacities(begun: Contents) -> tuple[int, int]:
         UsageError: for none.
     """
     start = _aligned(_BODY + len(_text(begun, bytes(32))) + _GROWS)
-    room = begun.limit - start - 2 * begun.classes * _CLASS.itemsize
+    room = begun.limit - start - begun.classes * _OF_CLASS
     sizes = row_bytes(begun.replay.tensors), row_bytes(begun.heldout.tensors)
     aside = max(room, 0) * begun.held_out // MILLION // sizes[1]
     rows = (room - aside * sizes[1]) // sizes[0]
     if rows < 1 or (begun.held_out and not aside):
-        least = start + 2 * begun.classes * _CLASS.itemsize + sizes[0]
+        least = start + begun.classes * _OF_CLASS + sizes[0]
         if begun.held_out:
             least = max(least + sizes[1], begun.limit - room + -(-sizes[1] * MILLION // begun.held_out))
         raise UsageError(
@@ -94,7 +98,7 @@ def capacities(begun: Contents) -> tuple[int, int]:
 
 def pack(contents: Contents) -> bytes:
     """Return the bytes of the file: at most as many as its limit."""
-    data = b"".join(_table(part) for part in (contents.replay, contents.heldout))
+    data = b"".join([*(_table(part) for part in (contents.replay, contents.heldout)), *contents.tags])
     data += contents.replay.rows.tobytes() + contents.heldout.rows.tobytes()
     text = _text(contents, hashlib.sha256(data).digest())
     fixed = _FIXED.pack(MEMORY, VERSION, len(text))
@@ -114,19 +118,20 @@ def unpack(data: bytes, check: Callable[[Contents], None] | None = None) -> Cont
         UsageError: the format is of another version.
     """
     header, start = _header(data)
-    parts = [Part.empty(entry.row, entry.capacity, header.classes) for entry in (header.replay, header.heldout)]
+    replay, heldout = (Part.empty(it.row, it.capacity, header.classes) for it in (header.replay, header.heldout))
     numbers = header.limit, header.held_out, header.seed, header.random, header.seen
-    contents = Contents(header.program, header.keeps, *numbers, *parts)
+    contents = Contents(header.program, header.keeps, *numbers, replay, heldout, (UNKNOWN,) * header.classes)
     if check is not None:
         check(contents)
     sizes = [entry.rows * row_bytes(entry.row) for entry in (header.replay, header.heldout)]
-    table = header.classes * _CLASS.itemsize
-    if len(data) != start + 2 * table + sum(sizes):
+    at = start + header.classes * _OF_CLASS
+    if len(data) != at + sum(sizes):
         raise DamagedMemory("it is cut short, or bytes follow its last row")
     if hashlib.sha256(memoryview(data)[start:]).hexdigest() != header.sha256:
         raise DamagedMemory("its rows are altered")
     tables = np.frombuffer(data, _CLASS, 2 * header.classes, start).reshape(2, -1)
-    at, filled = start + 2 * table, []
+    tags = np.frombuffer(data, f"V{TAG}", header.classes, at - header.classes * TAG)
+    filled = []
     for entry, classes, size in zip((header.replay, header.heldout), tables, sizes, strict=True):
         rows = np.frombuffer(data, layout(entry.row), entry.rows, at)
         at += size
@@ -134,7 +139,7 @@ def unpack(data: bytes, check: Callable[[Contents], None] | None = None) -> Cont
     both = np.concatenate([part.rows["number"] for part in filled])
     if len(np.unique(both)) != len(both):
         raise DamagedMemory("a row is there twice")
-    return Contents(header.program, header.keeps, *numbers, *filled)
+    return replace(contents, replay=filled[0], heldout=filled[1], tags=tuple(tag.tobytes() for tag in tags))
 
 
 def _part(entry: _Entry, classes: np.ndarray, rows: np.ndarray, seen: int) -> Part:
@@ -178,7 +183,8 @@ def _header(data: bytes) -> tuple[_Header, int]:
         raise DamagedMemory("its header is cut short or altered")
     if version != VERSION:
         raise UsageError(
-            f"it is of format version {version}, and {VERSION} is known here: update Pocketune", page="replay-memories"
+            f"it is of format version {version}, and {VERSION} is known here: update Pocketune, or begin another file",
+            page="replay-memories",
         )
     try:
         header: _Header = decode(_Header, parse_json(text), "header")

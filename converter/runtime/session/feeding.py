@@ -73,7 +73,7 @@ def feed_of(
 
     inputs = check(manifest.step, x, y, weight)
     signature, examples = on_features(x, y, weight)
-    visit, old = None if replay is None else replay.memory.visit(inputs), None
+    visit, old = None if replay is None else replay.memory.visit(inputs, replay.names), None
     if replay is not None and visit is not None:
         check_some_train(visit)
         old = replayed(replay.memory, on_features)

@@ -168,6 +168,11 @@ class KnownClasses(HeldState):
                 self._known = class_names.read(self.state()[head.names])
             return self._known
 
+    def _kept_names(self) -> list[str] | None:
+        """Return names by label, empty ones free, where the state keeps them; None where it keeps none."""
+        head = self.manifest.head
+        return None if head is None or head.names is None else list(self._names())
+
     def _named(self, name: str) -> list[str]:
         """Return all names where one may be added to them."""
         self._check_named()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,21 +23,24 @@ class Replay(NamedTuple):
     Attributes:
         memory: rows of earlier ones.
         share: of them in an epoch.
+        names: of the session's classes by label; None where it has none.
     """
 
     memory: ReplayMemory
     share: float
+    names: Sequence[str] | None
 
     @staticmethod
-    def checked(memory: Any, share: Any) -> Replay:
-        """Return it. Raise UsageError for what is no memory, or no share."""
+    def checked(memory: Any, share: Any, names: Sequence[str] | None) -> Replay:
+        """Return it. Raise UsageError for what is no memory or no share, or for rows of a class that is another now."""
         if not isinstance(memory, ReplayMemory):
             raise UsageError(
                 f"memory is a ReplayMemory(path, session.manifest), not {type(memory).__name__}", page="replay-memories"
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= _MOST_REPLAY:
             raise UsageError(f"replay: a share from 0 to {_MOST_REPLAY}, not {share!r}", page="replay-memories")
-        return Replay(memory, share)
+        memory.check_classes(names)
+        return Replay(memory, share, names)
 
 
 class Drift:

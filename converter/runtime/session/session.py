@@ -249,7 +249,7 @@ class TrainingSession(KnownClasses):
         """
         check_keywords(others, inspect.signature(self.fit).parameters, self.manifest.batch)
         check_arguments(epochs, initial_epoch, patience, seed, listener)
-        mixed = None if memory is None else Replay.checked(memory, replay)
+        mixed = None if memory is None else Replay.checked(memory, replay, self._kept_names())
         drift = Drift(self, memory, roll_back, self._rows, self._judge)
         judged = drift.rows if validation is None else self._rows(*arguments_of(validation))
         check_validation(judged, metrics, self.manifest)
@@ -295,7 +295,9 @@ class TrainingSession(KnownClasses):
         Raises:
             UsageError: as `evaluate`, or the memory cannot be written.
         """
-        visit = memory.visit(self._examples(self.manifest.step, x, y, weight))
+        names = self._kept_names()
+        memory.check_classes(names)
+        visit = memory.visit(self._examples(self.manifest.step, x, y, weight), names)
         if memory.keeps == "features":
             visit.enter(self._examples(self.manifest.step_on_features, self.features(x), y, weight))
         else:

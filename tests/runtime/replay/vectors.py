@@ -14,6 +14,7 @@ import numpy as np
 
 from converter.runtime.data.examples import Examples
 from converter.runtime.data.order import Random
+from converter.runtime.replay.class_tags import UNKNOWN, tags_of
 from converter.runtime.replay.contents import Contents, Owner, Part, RowTensor, offer
 from converter.runtime.replay.memory_file import capacities, pack
 
@@ -52,6 +53,8 @@ CASES: tuple[dict[str, Any], ...] = (
         "heldout": VALUES,
     },
 )
+#: What the classes are called; of one nobody knows.
+NAMES = ("red", "grün", "", "blue")
 #: Rows of each call.
 CALLS = (1, 7, 50, 42)
 
@@ -84,9 +87,9 @@ def begun(case: dict[str, Any]) -> Contents:
     """Return empty contents."""
     numbers = case["keeps"], case["limit"], case["held_out"], case["seed"]
     empty = [Part.empty(case[name], 0, case["classes"]) for name in ("replay", "heldout")]
-    room = capacities(Contents(OWNER, *numbers, 0, 0, *empty))
+    room = capacities(Contents(OWNER, *numbers, 0, 0, *empty, ()))
     parts = [Part.empty(part.tensors, rows, case["classes"]) for part, rows in zip(empty, room, strict=True)]
-    return Contents(OWNER, *numbers, Random.seeded(case["seed"]).state, 0, *parts)
+    return Contents(OWNER, *numbers, Random.seeded(case["seed"]).state, 0, *parts, (UNKNOWN,) * case["classes"])
 
 
 def after(contents: Contents, count: int, case: dict[str, Any]) -> Contents:
@@ -95,7 +98,8 @@ def after(contents: Contents, count: int, case: dict[str, Any]) -> Contents:
     inputs = rows(number, case["heldout"], case["classes"])
     found = labels(number, case["classes"])
     offered = offer(contents, found, inputs.arrays["weight"] > 0)
-    return offered.contents(found, rows(number, case["replay"], case["classes"]), inputs)
+    after = offered.contents(found, rows(number, case["replay"], case["classes"]), inputs)
+    return after.tagged(tags_of(NAMES[: case["classes"]]))
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -126,4 +130,6 @@ def parts(contents: Contents) -> tuple[tuple[str, Part], ...]:
 
 if __name__ == "__main__":
     owner = {"forward": OWNER.forward, "frozen": OWNER.frozen, "int8": OWNER.int8, "version": OWNER.version}
-    FILE.write_text(json.dumps({"program": owner, "memories": vectors()}, ensure_ascii=False, indent=1) + "\n")
+    FILE.write_text(
+        json.dumps({"program": owner, "names": NAMES, "memories": vectors()}, ensure_ascii=False, indent=1) + "\n"
+    )

@@ -3,6 +3,7 @@ import { product } from "../manifest/manifest.ts";
 import { type Dtype, ELEMENT_BYTES } from "../manifest/manifest-records.ts";
 import type { Row, Values } from "../program/samples.ts";
 import { Random } from "../session/random.ts";
+import { type Tag, UNKNOWN } from "./class-tags.ts";
 import { Balancing, emptyReservoir, type Reservoir, withoutLabel } from "./reservoir.ts";
 
 /** What a memory keeps to be replayed: rows as the model takes them, or what its frozen first layers gave. */
@@ -52,6 +53,8 @@ export interface Contents {
   readonly seen: number;
   readonly replay: Part;
   readonly aside: Part;
+  /** Of the class that each label was of when its rows came. */
+  readonly tags: readonly Tag[];
 }
 
 /** What becomes of rows that come: `isAside` says which are held out. */
@@ -102,7 +105,15 @@ export function forgotten(contents: Contents, label: number): Contents {
     const rows = joined(kept.map((row) => part.rows.subarray(row * size, (row + 1) * size)));
     return { tensors: part.tensors, reservoir: withoutLabel(part.reservoir, label), rows };
   };
-  return { ...contents, replay: without(contents.replay), aside: without(contents.aside) };
+  const tags = contents.tags.map((tag, i) => (i === label ? UNKNOWN : tag));
+  return { ...contents, replay: without(contents.replay), aside: without(contents.aside), tags };
+}
+
+/** The contents with the tags of classes as they are now, for each class that rows came of. */
+export function tagged(contents: Contents, tags: readonly Tag[]): Contents {
+  const came = (label: number) =>
+    [contents.replay, contents.aside].some(({ reservoir }) => (reservoir.seen[label] ?? 0) > 0);
+  return { ...contents, tags: tags.map((tag, label) => (came(label) ? tag : UNKNOWN)) };
 }
 
 /** What becomes of rows that come, one after another, by their labels; null of one that counts nothing. */

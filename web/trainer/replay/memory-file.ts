@@ -4,6 +4,7 @@ import { product } from "../manifest/manifest.ts";
 import { dtype, ELEMENT_BYTES } from "../manifest/manifest-records.ts";
 import { type Decoded, decode, integer, list, oneOf, record, string } from "../manifest/strict-json.ts";
 import { Random } from "../session/random.ts";
+import { TAG_BYTES, type Tag, UNKNOWN } from "./class-tags.ts";
 import {
   type Contents,
   classesOf,
@@ -18,13 +19,16 @@ import {
 import { MOST_SEEN } from "./reservoir.ts";
 
 const MAGIC = utf8("PTMEMRY\n");
-const VERSION = 1;
+const VERSION = 2;
 const FORMAT = `pocketune-memory/${VERSION}`;
 const ALIGNMENT = 64;
 const FIXED = 16;
 const BODY = FIXED + 32;
 const MAX_HEADER = 1 << 20;
 const CLASS = 8;
+
+/** Bytes of a class in all: of both parts, and its tag. */
+const OF_CLASS = 2 * CLASS + TAG_BYTES;
 const DIGITS = 64;
 
 /** No file is larger. */
@@ -65,10 +69,10 @@ export interface Begun {
 
 /** Contents without rows, with room for as many as the limit allows. Throws InputError for none. */
 export function begin(begun: Begun, replay: Part, aside: Part): Contents {
-  const empty = { ...begun, random: 0, seen: 0, replay, aside };
-  const classes = classesOf(empty);
+  const classes = replay.reservoir.seen.length;
+  const empty = { ...begun, random: 0, seen: 0, replay, aside, tags: Array<Tag>(classes).fill(UNKNOWN) };
   const start = aligned(BODY + textOf(empty, "0".repeat(DIGITS)).length + GROWS);
-  const room = begun.limit - start - 2 * CLASS * classes;
+  const room = begun.limit - start - OF_CLASS * classes;
   const sizes = [rowBytes(replay.tensors), rowBytes(aside.tensors)] as const;
   const held = Math.floor(Math.floor((Math.max(room, 0) * begun.heldOut) / MILLION) / sizes[1]);
   const rows = Math.floor((room - held * sizes[1]) / sizes[0]);
@@ -88,7 +92,7 @@ export function begin(begun: Begun, replay: Part, aside: Part): Contents {
 /** The bytes of the file: at most as many as its limit. */
 export async function packMemory(contents: Contents): Promise<Bytes> {
   const parts = [contents.replay, contents.aside];
-  const data = joined([...parts.map(tableOf), ...parts.map((part) => part.rows)]);
+  const data = joined([...parts.map(tableOf), ...contents.tags, ...parts.map((part) => part.rows)]);
   const text = textOf(contents, toHex(await sha256(data)));
   const start = aligned(BODY + text.length);
   const file = new Uint8Array(start + data.length);
@@ -111,23 +115,25 @@ export async function unpackMemory(file: Bytes, check: (there: Contents) => void
   const { program: owner, keeps, limit, held_out: heldOut, seed, random, seen, classes } = read;
   const entries = [read.replay, read.heldout] as const;
   const [replay, aside] = entries.map((it) => emptyPart(it.row, it.capacity, classes)) as [Part, Part];
-  const empty = { owner, keeps, limit, heldOut, seed, random, seen, replay, aside };
+  const unknown = Array<Tag>(classes).fill(UNKNOWN);
+  const empty = { owner, keeps, limit, heldOut, seed, random, seen, replay, aside, tags: unknown };
   check(empty);
   const [rows, held] = entries.map((it) => it.rows * rowBytes(it.row)) as [number, number];
   const table = CLASS * classes;
   const data = file.subarray(start);
-  if (data.length !== 2 * table + rows + held) damaged("it is cut short, or bytes follow its last row");
+  if (data.length !== OF_CLASS * classes + rows + held) damaged("it is cut short, or bytes follow its last row");
   if (toHex(await sha256(data)) !== read.sha256) damaged("its rows are altered");
-  const [first, last] = [2 * table, 2 * table + rows];
+  const [first, last] = [OF_CLASS * classes, OF_CLASS * classes + rows];
   const filled = {
     replay: partOf(replay, data.subarray(0, table), data.slice(first, last), seen),
-    aside: partOf(aside, data.subarray(table, first), data.slice(last), seen),
+    aside: partOf(aside, data.subarray(table, 2 * table), data.slice(last), seen),
   };
+  const tags = unknown.map((_, i) => data.slice(2 * table + i * TAG_BYTES, 2 * table + (i + 1) * TAG_BYTES));
   const numbers = [filled.replay, filled.aside].flatMap((part) =>
     part.reservoir.labels.map((_, row) => numberOf(part, row)),
   );
   if (new Set(numbers).size !== numbers.length) damaged("a row is there twice");
-  return { ...empty, ...filled };
+  return { ...empty, ...filled, tags };
 }
 
 function partOf(empty: Part, table: Bytes, rows: Bytes, seen: number): Part {
@@ -169,7 +175,7 @@ async function readHeader(file: Bytes): Promise<[Header, number]> {
   if (!areEqual(await digest(file, length), file.subarray(FIXED, BODY))) damaged("its header is altered");
   const version = view.getUint32(8, true);
   if (version !== VERSION) {
-    damaged(`it is of format version ${version}, and ${VERSION} is known here: update the page`);
+    damaged(`it is of format version ${version}, and ${VERSION} is known here: update the page, or begin another file`);
   }
   let read: Header;
   try {

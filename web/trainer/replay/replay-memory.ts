@@ -1,11 +1,22 @@
-import { areEqual, type Bytes } from "../bytes.ts";
+import { areEqual, type Bytes, isZero } from "../bytes.ts";
 import { InputError, ReplayError } from "../errors.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import type { Program } from "../program/program.ts";
 import { type Sample, weightOf } from "../program/samples.ts";
 import type { WholePlan } from "../session/plan.ts";
 import type { Store } from "../state/store.ts";
-import { arraysOf, type Contents, forgotten, type Keeps, MILLION, type Offered, offer, type Part } from "./contents.ts";
+import { type Tag, tagsOf, UNKNOWN } from "./class-tags.ts";
+import {
+  arraysOf,
+  type Contents,
+  forgotten,
+  type Keeps,
+  MILLION,
+  type Offered,
+  offer,
+  type Part,
+  tagged,
+} from "./contents.ts";
 import { begin, MOST_BYTES, packMemory, unpackMemory } from "./memory-file.ts";
 import { RowKind } from "./row-kind.ts";
 
@@ -106,17 +117,27 @@ export class ReplayMemory {
     await this.write(forgotten(this.contents, label));
   }
 
+  /** Says that a label is of the same class as before, which has another name: its rows stay. Throws as `forget`. */
+  async rename(label: number, name: string): Promise<void> {
+    const [renamed = UNKNOWN] = await tagsOf([name]);
+    const tags = this.contents.tags.map((tag, i) => (i === label ? renamed : tag));
+    await this.write({ ...this.contents, tags });
+  }
+
   /**
-   * What a training with this memory goes through; nothing is written before `enter`. Throws ReplayError for a memory of
-   * another program, and InputError where no sample is left to train on.
+   * What a training with this memory goes through; nothing is written before `enter`. `names` are those of the classes by
+   * label, null where the state keeps none. Throws ReplayError for a memory of another program or of rows whose class is
+   * another now, and InputError where no sample is left to train on.
    */
   async curated(
     manifest: Manifest,
+    names: readonly (string | null)[] | null,
     samples: readonly Sample[],
     plan: WholePlan,
     heldOut: readonly Sample[],
   ): Promise<Curated> {
     await this.checkBelongsTo(manifest);
+    const tags = await this.checkedTags(names);
     const replayed = this.replayed();
     const offered = this.offered(samples);
     const trained = samples.filter((_, row) => !offered.isAside[row]);
@@ -131,15 +152,32 @@ export class ReplayMemory {
       samples: trained,
       plan: { ...plan, replay: { samples: [...others, ...replayed], share } },
       heldOut: [...heldOut, ...this.heldOut()],
-      enter: () => this.enter(offered, samples),
+      enter: () => this.enter(offered, samples, tags),
     };
   }
 
   /** Adds checked rows without a training. Throws as `Trainer.remember`. */
-  async add(manifest: Manifest, samples: readonly Sample[]): Promise<void> {
+  async add(manifest: Manifest, names: readonly (string | null)[] | null, samples: readonly Sample[]): Promise<void> {
     await this.checkBelongsTo(manifest);
+    const tags = await this.checkedTags(names);
     this.replayed();
-    await this.enter(this.offered(samples), samples);
+    await this.enter(this.offered(samples), samples, tags);
+  }
+
+  /** The tags of all labels now. Throws ReplayError where rows are of another class than the one that has their label. */
+  private async checkedTags(names: readonly (string | null)[] | null): Promise<readonly Tag[]> {
+    if (names?.length !== this.contents.tags.length) return this.contents.tags;
+    const tags = await tagsOf(names);
+    for (const label of new Set([this.contents.replay, this.contents.aside].flatMap((it) => it.reservoir.labels))) {
+      const [before = UNKNOWN, now = UNKNOWN] = [this.contents.tags[label], tags[label]];
+      if (isZero(before) || areEqual(before, now)) continue;
+      throw new ReplayError(
+        `${this.name}: its rows of label ${label} came under another name, and the label is of ` +
+          `${names[label] ? `'${names[label]}'` : "no class"} now. forget(${label}) removes them; rename(${label}, name) ` +
+          "keeps them, if it is the class of before under another name",
+      );
+    }
+    return tags;
   }
 
   private async checkBelongsTo(manifest: Manifest): Promise<void> {
@@ -154,12 +192,12 @@ export class ReplayMemory {
     );
   }
 
-  private async enter(offered: Offered, samples: readonly Sample[]): Promise<void> {
+  private async enter(offered: Offered, samples: readonly Sample[], tags: readonly Tag[]): Promise<void> {
     if (offered.before !== this.contents) {
       throw new ReplayError(`${this.name}: rows came while others were on their way`);
     }
     const arrays = (row: number) => this.kind.arrays(samples[row] as Sample);
-    await this.write(offered.contents(arrays, arrays));
+    await this.write(tagged(offered.contents(arrays, arrays), tags));
   }
 
   private samples(part: Part): Sample[] {

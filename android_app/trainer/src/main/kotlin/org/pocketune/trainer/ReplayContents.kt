@@ -117,6 +117,7 @@ internal class PlacedRow(val row: Int, val number: Long, val label: Int, val pla
  * @property heldOut millionths of the rows that are kept aside.
  * @property random state of the draws, which go on from there.
  * @property seen rows that came.
+ * @property tags of the class that each label was of when its rows came.
  */
 internal class ReplayContents(
     val owner: RowsOwner,
@@ -128,11 +129,30 @@ internal class ReplayContents(
     val seen: Long,
     val replay: ReplayPart,
     val aside: ReplayPart,
+    val tags: List<Long>,
 ) {
     val classes: Int get() = replay.reservoir.seen.size
 
-    fun with(random: Long = this.random, seen: Long = this.seen, replay: ReplayPart = this.replay, aside: ReplayPart = this.aside) =
-        ReplayContents(owner, keeps, limit, heldOut, seed, random, seen, replay, aside)
+    fun with(
+        random: Long = this.random,
+        seen: Long = this.seen,
+        replay: ReplayPart = this.replay,
+        aside: ReplayPart = this.aside,
+        tags: List<Long> = this.tags,
+    ) = ReplayContents(owner, keeps, limit, heldOut, seed, random, seen, replay, aside, tags)
+
+    /** One without the rows of a class. */
+    fun without(label: Int) = with(replay = replay.without(label), aside = aside.without(label), tags = tagged(label, ClassTags.UNKNOWN))
+
+    /** The tags, with another one of a label. */
+    fun tagged(label: Int, tag: Long): List<Long> = tags.mapIndexed { i, each -> if (i == label) tag else each }
+
+    /** One with the tags of classes as they are now, for each class that rows came of. */
+    fun tagged(now: List<Long>) = with(
+        tags = now.mapIndexed { label, tag ->
+            if (replay.reservoir.seen[label] > 0 || aside.reservoir.seen[label] > 0) tag else ClassTags.UNKNOWN
+        },
+    )
 
     /** What becomes of rows that come, one after another, by their labels; null of one that counts nothing. */
     fun offer(labels: List<Int?>): Offered {

@@ -7,13 +7,16 @@ import kotlinx.serialization.Serializable
 import kotlinx.serialization.SerializationException
 
 private val MAGIC = "PTMEMRY\n".toByteArray()
-private const val VERSION = 1
+private const val VERSION = 2
 private const val FORMAT = "pocketune-memory/$VERSION"
 private const val ALIGNMENT = 64
 private const val FIXED = 16
 private const val BODY = FIXED + 32
 private const val MAX_HEADER = 1 shl 20
 private const val CLASS = 8
+
+/** Bytes of a class in all: of both parts, and its tag. */
+private const val OF_CLASS = 2 * CLASS + ClassTags.BYTES
 private const val MAX_EXACT = 1L shl 53
 
 /** What the numbers of a header may add to it as they grow. */
@@ -42,9 +45,9 @@ internal object ReplayFile {
 
     /** Contents without rows, with room for as many as the limit allows. Throws [InputException] for none. */
     fun begin(owner: RowsOwner, keeps: Keeps, limit: Int, heldOut: Int, seed: Long, replay: ReplayPart, aside: ReplayPart): ReplayContents {
-        val empty = ReplayContents(owner, keeps, limit, heldOut, seed, 0, 0, replay, aside)
+        val empty = ReplayContents(owner, keeps, limit, heldOut, seed, 0, 0, replay, aside, List(replay.reservoir.seen.size) { ClassTags.UNKNOWN })
         val start = (BODY + text(empty, ByteArray(32)).size + GROWS).toLong().aligned()
-        val room = limit - start - 2L * CLASS * empty.classes
+        val room = limit - start - OF_CLASS.toLong() * empty.classes
         val held = (maxOf(room, 0) * heldOut / MILLION / aside.rowBytes).toInt()
         val rows = Math.floorDiv(room - held.toLong() * aside.rowBytes, replay.rowBytes.toLong()).toInt()
         if (rows < 1 || heldOut > 0 && held < 1) {
@@ -59,11 +62,12 @@ internal object ReplayFile {
     /** The bytes of the file: at most as many as its limit. */
     fun pack(contents: ReplayContents): ByteBuffer {
         val parts = listOf(contents.replay, contents.aside)
-        val data = ByteBuffer.allocate(2 * CLASS * contents.classes + parts.sumOf { it.rows.limit() })
+        val data = ByteBuffer.allocate(OF_CLASS * contents.classes + parts.sumOf { it.rows.limit() })
         data.order(ByteOrder.LITTLE_ENDIAN)
         for (part in parts) for (label in 0 until contents.classes) {
             data.putInt(part.reservoir.seen[label]).putInt(if (part.reservoir.full[label]) 1 else 0)
         }
+        contents.tags.forEach(data::putLong)
         for (part in parts) data.put(part.rows.between(0, part.rows.limit()))
         data.clear()
         val text = text(contents, data.sha256())
@@ -88,10 +92,11 @@ internal object ReplayFile {
         val (header, start) = header(file)
         val entries = listOf(header.replay, header.heldout)
         val (replay, aside) = entries.map { ReplayPart(it.row, it.capacity, header.classes) }
-        val empty = header.run { ReplayContents(program, keeps, limit, heldOut, seed, random, seen, replay, aside) }
+        val unknown = List(header.classes) { ClassTags.UNKNOWN }
+        val empty = header.run { ReplayContents(program, keeps, limit, heldOut, seed, random, seen, replay, aside, unknown) }
         check(empty)
         val table = CLASS.toLong() * header.classes
-        val ends = entries.runningFold(start + 2 * table) { end, it -> end + it.rows.toLong() * ReplayPart.rowBytes(it.row) }
+        val ends = entries.runningFold(start + OF_CLASS.toLong() * header.classes) { end, it -> end + it.rows.toLong() * ReplayPart.rowBytes(it.row) }
         if (file.limit().toLong() != ends.last()) damaged("it is cut short, or bytes follow its last row")
         val data = file.between(start.toInt(), file.limit())
         if (data.sha256().toHex() != header.sha256) damaged("its rows are altered")
@@ -101,7 +106,8 @@ internal object ReplayFile {
         }
         val numbers = parts.flatMap { part -> List(part.size, part::number) }
         if (numbers.toSet().size != numbers.size) damaged("a row is there twice")
-        return empty.with(replay = parts[0], aside = parts[1])
+        val tags = List(header.classes) { file.getLong((start + 2 * table).toInt() + it * ClassTags.BYTES) }
+        return empty.with(replay = parts[0], aside = parts[1], tags = tags)
     }
 
     private fun part(entry: Entry, classes: ByteBuffer, rows: ByteBuffer, seen: Long): ReplayPart {
@@ -129,7 +135,7 @@ internal object ReplayFile {
         if (length !in 0..minOf(MAX_HEADER, file.limit() - BODY)) damaged("its header is cut short")
         if (!digest(file, length).contentEquals(file.between(FIXED, BODY).copy())) damaged("its header is altered")
         val version = file.getInt(8)
-        if (version != VERSION) throw ReplayException("it is of format version $version, and $VERSION is known here: update the app")
+        if (version != VERSION) throw ReplayException("it is of format version $version, and $VERSION is known here: update the app, or begin another file")
         val header = try {
             StrictJson.decode(Header.serializer(), file.between(BODY, BODY + length))
         } catch (error: SerializationException) {

@@ -53,16 +53,44 @@ class ReplayMemory private constructor(
 
     /** Removes all rows of a label, as when its class is forgotten. Throws [StorageException] and [ReplayException]. */
     fun forget(label: Int) {
-        write(contents.with(replay = contents.replay.without(label), aside = contents.aside.without(label)))
+        write(contents.without(label))
     }
 
-    /** What becomes of checked rows; nothing is written yet. */
-    internal fun visit(samples: List<Sample>): Visit {
+    /**
+     * Says that a label is of the same class as before, which has another name: its rows stay. Throws [StorageException] and
+     * [ReplayException].
+     */
+    fun rename(label: Int, name: String) {
+        write(contents.with(tags = contents.tagged(label, ClassTags.of(name))))
+    }
+
+    /**
+     * Throws [ReplayException] where rows are of another class than the one that has their label now by [names], where an
+     * empty one is of no class; null: they are not known.
+     */
+    internal fun checkClasses(names: List<String>?) {
+        if (names == null || names.size != contents.classes) return
+        val kept = listOf(contents.replay, contents.aside).flatMap { it.reservoir.labels.asList() }.toSortedSet()
+        for (label in kept) {
+            val before = contents.tags[label]
+            val name = names[label]
+            if (before == ClassTags.UNKNOWN || before == ClassTags.of(name)) continue
+            throw ReplayException(
+                "$file: its rows of label $label came under another name, and the label is of " +
+                    "${if (name.isEmpty()) "no class" else "'$name'"} now. forget($label) removes them; rename($label, name) " +
+                    "keeps them, if it is the class of before under another name"
+            )
+        }
+    }
+
+    /** What becomes of checked rows; nothing is written yet. [names] are as for [checkClasses]. */
+    internal fun visit(samples: List<Sample>, names: List<String>? = null): Visit {
         if (keeps != Keeps.INPUTS) {
             throw InputException("$file keeps features, and a training here takes inputs: begin another file that keeps these")
         }
         val labels = samples.map { sample -> kind.labelOf(sample).takeIf { sample.weight > 0 } }
-        return Visit(samples, contents.offer(labels))
+        val tags = names?.takeIf { it.size == contents.classes }?.map(ClassTags::of) ?: contents.tags
+        return Visit(samples, contents.offer(labels), tags)
     }
 
     /** Throws [ReplayException] for a memory of another program. */
@@ -88,7 +116,7 @@ class ReplayMemory private constructor(
     }
 
     /** Rows on their way into the memory. */
-    internal inner class Visit(private val samples: List<Sample>, private val offered: Offered) {
+    internal inner class Visit(private val samples: List<Sample>, private val offered: Offered, private val tags: List<Long>) {
         /** Those that are not held out. */
         val trained: List<Sample> get() = samples.filterIndexed { row, _ -> !offered.isAside[row] }
 
@@ -96,7 +124,7 @@ class ReplayMemory private constructor(
         fun enter() {
             if (offered.before !== contents) throw ReplayException("$file: rows came while others were on their way")
             val arrays = { row: Int -> kind.arrays(samples[row]) }
-            write(offered.contents(arrays, arrays))
+            write(offered.contents(arrays, arrays).tagged(tags))
         }
     }
 
@@ -269,11 +297,13 @@ internal class RowKind(private val manifest: Manifest) {
 /** What a training goes through: with a memory fewer samples, more to replay, and more that are held out. */
 internal class Curated(val samples: List<Sample>, val plan: Plan, val heldOut: List<Sample>, val enter: () -> Unit) {
     companion object {
-        /** Throws [InputException] where no sample is left to train on, and [ReplayException] for another's memory. */
-        fun of(memory: ReplayMemory?, manifest: Manifest, samples: List<Sample>, plan: Plan, heldOut: List<Sample>): Curated {
-            if (memory == null) return Curated(samples, plan, heldOut) {}
-            memory.checkBelongsTo(manifest)
-            val visit = memory.visit(samples)
+        /**
+         * With a memory; [names] are those of the classes, null where none are kept. Throws [InputException] where no sample is
+         * left to train on, and [ReplayException] for another's memory.
+         */
+        fun of(memory: ReplayMemory, names: List<String>?, samples: List<Sample>, plan: Plan, heldOut: List<Sample>): Curated {
+            memory.checkClasses(names)
+            val visit = memory.visit(samples, names)
             val trained = visit.trained
             if (trained.none { it.weight > 0 }) {
                 throw InputException(

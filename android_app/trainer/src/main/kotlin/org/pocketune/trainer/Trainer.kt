@@ -70,7 +70,9 @@ class Trainer private constructor(
         channelFlow {
             owner.checkOpen()
             inputs.check(samples)
-            val given = Curated.of(memory, manifest, samples, plan, heldOut)
+            memory?.checkBelongsTo(manifest)
+            val given = if (memory == null) Curated(samples, plan, heldOut) {}
+            else Curated.of(memory, owner.run { keptNames() }, samples, plan, heldOut)
             if (given.heldOut.isNotEmpty()) inputs.checkJudged(given.heldOut, "heldOut")
             inputs.check(given.plan)
             inputs.checkEpoch(Curriculum(given.samples, given.plan, manifest.batch).rows)
@@ -90,7 +92,9 @@ class Trainer private constructor(
         inputs.check(samples)
         checkKnown(samples)
         memory.checkBelongsTo(manifest)
-        memory.visit(samples).enter()
+        val names = keptNames()
+        memory.checkClasses(names)
+        memory.visit(samples, names).enter()
     }
 
     /** Lets the running training, or the next, wait before its next step; it says [TrainEvent.Paused]. */
@@ -223,10 +227,12 @@ class Trainer private constructor(
         return engine.infer(calls, ::checkGoesOn).map { it.values.single() }
     }
 
+    /** Names by label, empty ones free, where the state keeps them. */
+    private fun keptNames(): List<String>? = manifest.head?.names?.let { KnownClasses(program, engine.read()).names }
+
     /** Throws [InputException] for samples of a class that there is not. */
     private fun checkKnown(samples: List<Sample>) {
-        if (manifest.head?.names == null) return
-        val names = KnownClasses(program, engine.read()).names
+        val names = keptNames() ?: return
         samples.flatMap { it.classes() }.firstOrNull { names.getOrNull(it) == "" }?.let {
             throw InputException("y: label $it is of no class yet: addClass(name) makes one")
         }

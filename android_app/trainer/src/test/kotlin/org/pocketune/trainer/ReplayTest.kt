@@ -34,7 +34,7 @@ private class Recorded(
 }
 
 @Serializable
-private class RecordedMemories(val program: RowsOwner, val memories: List<Recorded>)
+private class RecordedMemories(val program: RowsOwner, val names: List<String>, val memories: List<Recorded>)
 
 /** Memories: the host's bytes, what is kept, damaged files, and trainings with them. */
 class ReplayTest {
@@ -56,7 +56,7 @@ class ReplayTest {
                 contents = offered.contents(
                     { row -> rowOf(first + row, memory, "replay") },
                     { row -> rowOf(first + row, memory, "heldout") },
-                )
+                ).tagged(recorded.names.take(memory.classes).map(ClassTags::of))
                 val file = ReplayFile.pack(contents)
                 assertEquals(call.replay, contents.replay.numbers())
                 assertEquals(call.heldout, contents.aside.numbers())

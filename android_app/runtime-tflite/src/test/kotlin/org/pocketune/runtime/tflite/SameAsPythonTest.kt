@@ -22,6 +22,8 @@ import org.junit.jupiter.params.provider.ValueSource
 import org.pocketune.trainer.DamagedStateException
 import org.pocketune.trainer.InputException
 import org.pocketune.trainer.Plan
+import org.pocketune.trainer.ReplayException
+import org.pocketune.trainer.ReplayMemory
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.Sample
@@ -244,6 +246,29 @@ class SameAsPythonTest {
             assertFailsWith<InputException> { trainer.forgetClass(own[0]) }
             trainer.restore(Fixture.file("classes.state"))
             assertEquals(own + listOf("zwölf", null), trainer.classes())
+        }
+    }
+
+    @Test
+    fun `rows of a memory never train for another class than the one that they came under`(): Unit = runBlocking {
+        val program = Fixture.program("classes")
+        val memory = ReplayMemory.open(File(folder, "memory"), program, heldOut = 0.0)
+        Fixture.trainer(program, Store(folder)).use { trainer ->
+            val label = trainer.addClass("zwölf")
+            val rows = Fixture.samples("mlp").take(5).map { Sample(it.inputs, Values.Ints(intArrayOf(label))) }
+            suspend fun refused(work: suspend () -> Unit) = assertFailsWith<ReplayException> { work() }.message.orEmpty()
+            trainer.remember(memory, rows)
+            trainer.renameClass("zwölf", "dreizehn")
+            assertTrue("is of 'dreizehn' now" in refused { trainer.remember(memory, rows) })
+            memory.rename(label, "dreizehn")
+            trainer.remember(memory, rows)
+            trainer.forgetClass("dreizehn")
+            assertTrue("is of no class now" in refused { trainer.fit(Fixture.samples("mlp"), memory = memory).collect {} })
+            assertEquals(label, trainer.addClass("vierzehn"))
+            assertTrue("is of 'vierzehn' now" in refused { trainer.fit(rows, memory = memory).collect {} })
+            memory.forget(label)
+            trainer.remember(memory, rows)
+            assertEquals(mapOf(label to 5), memory.counts())
         }
     }
 

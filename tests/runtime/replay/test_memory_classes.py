@@ -1,0 +1,71 @@
+"""A memory and classes that come and go: rows never train for another class than the one that they came under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from converter.runtime import ReplayMemory, TrainingSession
+from converter.support.errors import UsageError
+from tests.runtime.session.class_nets import INPUTS, OWN, built, rows_of_classes
+
+NEW = np.ones((6, INPUTS), np.float32), np.full(6, OWN, np.int32)
+
+
+@pytest.fixture
+def session() -> TrainingSession:
+    """Return a session with a class of the user's."""
+    session = TrainingSession(built(signatures=("train", "evaluate", "infer", "features")).data)
+    session.add_class("cat")
+    return session
+
+
+def test_rows_of_a_forgotten_class_do_not_train_for_the_one_that_has_its_label(
+    session: TrainingSession, tmp_path: Path
+) -> None:
+    memory = ReplayMemory(tmp_path / "m", session.manifest, held_out=0)
+    session.remember(memory, *NEW)
+    session.remember(memory, *rows_of_classes(8))
+    session.forget_class("cat")
+    with pytest.raises(UsageError, match="label 4 came under another name, and the label is of no class now"):
+        session.fit(*rows_of_classes(8), memory=memory, progress=False)
+    session.add_class("dog")
+    before = (tmp_path / "m").read_bytes()
+    for again in (memory, ReplayMemory(tmp_path / "m", session.manifest)):
+        for add in (session.fit, session.remember):
+            arguments = {"x": NEW[0], "y": NEW[1], "memory": again}
+            with pytest.raises(UsageError, match=r"the label is of 'dog' now. memory.forget\(4\) removes them"):
+                add(**arguments)
+    assert (tmp_path / "m").read_bytes() == before
+    again.forget(OWN)
+    history = session.fit(*NEW, epochs=2, learning_rate=0.01, memory=again, progress=False)
+    assert len(history["loss"]) == 2
+    assert again.counts()[OWN] == 6
+
+
+@pytest.mark.parametrize("keeps", ["inputs", "features"])
+def test_rows_of_a_class_that_was_renamed_stay_when_the_memory_is_told(
+    keeps: str, session: TrainingSession, tmp_path: Path
+) -> None:
+    memory = ReplayMemory(tmp_path / "m", session.manifest, keeps=keeps, held_out=0.3)
+    session.remember(memory, *NEW)
+    session.rename_class("cat", "Katze")
+    with pytest.raises(UsageError, match=r"memory.rename\(4, name\) keeps them"):
+        session.remember(memory, *NEW)
+    memory.rename(OWN, "Katze")
+    again = ReplayMemory(tmp_path / "m", session.manifest)
+    session.remember(again, *NEW)
+    assert again.seen == 12
+    session.rename_class("one", "first")
+    session.remember(again, *NEW)  # no row is of that label
+
+
+def test_where_no_names_are_kept_a_memory_asks_for_none(tmp_path: Path) -> None:
+    x, y = rows_of_classes()
+    with TrainingSession(built(classes=None, head=None, signatures=("train", "evaluate", "infer")).data) as plain:
+        memory = ReplayMemory(tmp_path / "m", plain.manifest)
+        plain.remember(memory, x, y)
+        plain.fit(x, y, memory=memory, learning_rate=0.01, progress=False)
+        assert memory.seen == 60

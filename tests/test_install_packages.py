@@ -1,4 +1,4 @@
-"""scripts/install_packages: uv gets what pip's settings say, and what the user has set for uv comes first."""
+"""scripts/packages/install: uv gets what pip's settings say, and what the user has set for uv comes first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def installing(folder: Path, settings: str, **variables: str) -> list[str]:
     (folder / "settings").write_text(settings)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "SSL_CERT_FILE"))}
     done = subprocess.run(
-        [ROOT / "scripts" / "install_packages", python, "--no-deps", "six==1.17.0"],
+        [ROOT / "scripts" / "packages" / "install", python, "--no-deps", "six==1.17.0"],
         env=kept | {"SETTINGS": str(folder / "settings")} | variables,
         capture_output=True,
         text=True,

@@ -164,7 +164,7 @@ def wide() -> Program:
 def test_weights_are_packed_once_and_not_into_memory(tmp_path: Path) -> None:
     path = wide().write(tmp_path / "wide.tflite")
     plain, *cached = (grown(path, 1024, cache) for cache in (None, tmp_path / "cache", tmp_path / "cache"))
-    assert plain > 3 * (16 << 20)
+    assert plain > 2 * (16 << 20)
     # Not what it packed in either, which is as large.
     assert all(growth < 12 << 20 for growth in cached)
 

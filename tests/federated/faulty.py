@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -31,6 +31,7 @@ from converter.federated.wire import Fleet, LostServer
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
 
+S = TypeVar("S", bound=ThreadingHTTPServer)
 _ANSWERS: dict[str, Any] = {
     "register-node": fleet_pb2.RegisterNodeFleetResponse(node_id=7),
     "activate-node": fleet_pb2.ActivateNodeResponse(node_id=7),
@@ -111,9 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running(message: Message, change: Change) -> Iterator[Server]:
+def running(server: S) -> Iterator[S]:
     """Run a server in a thread of its own."""
-    server = Server(message, change)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server
@@ -138,7 +138,7 @@ class Bench:
         return Message(RecordDict(content), dst_node_id=7, message_type="train")
 
     def served(self, message: Message, change: Change | None = None, patience: float = 2.0) -> tuple[Any, Server]:
-        with running(message, change or (lambda call, answer: answer)) as server:
+        with running(Server(message, change or (lambda call, answer: answer))) as server:
             address = f"127.0.0.1:{server.server_address[1]}"
             most = self.exchange.nbytes(slots=True)
             return serve(self.app, address, most, poll=0.1, idle=0.6, patience=patience), server
@@ -295,7 +295,7 @@ def servers(bench: Bench) -> Iterator[str]:
     done, server = bench.served(bench.message(), large)
     assert (done.messages, server.calls[-1]) == (1, "deactivate-node")
     yield "server: large answers to a client that leaves"
-    with running(bench.message(), large) as server:
+    with running(Server(bench.message(), large)) as server:
         fleet = Fleet(f"127.0.0.1:{server.server_address[1]}", True, None, generate_key_pairs(), 2.0, 1 << 20)
         fleet.join()
         fleet.beat()

@@ -104,6 +104,14 @@ def superlink(folder: Path, *shown: Path) -> Iterator[Link]:
             link.process.wait(30)
 
 
+def all_went(module: str, folder: Path) -> None:
+    """Run a module of cases in Flower's environment on the files of a folder; each case has to go as it should."""
+    command = [BIN / "python", "-m", module, folder]
+    done = subprocess.run(command, cwd=ROOT, env=settings(folder), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    assert done.stdout.endswith("all went as it should\n")
+
+
 def ended(clients: Sequence[subprocess.Popen[str]]) -> list[tuple[str, str]]:
     """Interrupt clients, as a person does; return what they said on both streams. Each must end with 0."""
     for client in clients:

@@ -22,7 +22,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from converter.federated.leaf import Terms
 from tests.federated.bed import Bed, good, refused
-from tests.federated.light import Answer, mean, read
+from tests.federated.light import Answer, mean, read, varint
 
 
 def means(folder: Path) -> Iterator[str]:
@@ -198,18 +198,11 @@ def _nested(answer: Answer, depth: int) -> bytes:
     """A message whose tree is so deep, by hand: protobuf's own writer does not write it."""
     tree = b""
     for _ in range(depth):
-        tree = b"\x0a\x40" + b"0" * 64 + (b"\x12" + _varint(len(tree)) + tree if tree else b"")
-    root = b"\x0a\x40" + answer.tree.object_id.encode() + b"\x12" + _varint(len(tree)) + tree
+        tree = b"\x0a\x40" + b"0" * 64 + (b"\x12" + varint(len(tree)) + tree if tree else b"")
+    root = b"\x0a\x40" + answer.tree.object_id.encode() + b"\x12" + varint(len(tree)) + tree
     request = fleet_pb2.PushMessagesRequest(node={"node_id": answer.head.metadata.src_node_id})
     request.messages_list.append(answer.head)
-    return request.SerializeToString() + b"\x1a" + _varint(len(root)) + root
-
-
-def _varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
+    return request.SerializeToString() + b"\x1a" + varint(len(root)) + root
 
 
 def calls(folder: Path) -> Iterator[str]:

@@ -281,6 +281,14 @@ def update(seed: int, arrays: Arrays) -> tuple[Arrays, int]:
     return moved, int(rng.integers(1, 100))
 
 
+def varint(number: int) -> bytes:
+    """Return a number as protobuf writes the lengths of fields."""
+    out = b""
+    while number > 127:
+        out, number = out + bytes([number & 127 | 128]), number >> 7
+    return out + bytes([number])
+
+
 def mean(given: list[tuple[Arrays, int]]) -> Arrays:
     """NumPy's weighted mean."""
     weights = [rows for _, rows in given]

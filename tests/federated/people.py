@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +110,40 @@ def averaged(
             mean = {name: sum(w * one[name] for w, one in zip(weights, found, strict=True)) for name in trained}
             state = state | {name: array.astype(np.float32) for name, array in mean.items()}
     return {name: state[name] for name in trained}
+
+
+def apart(
+    program: Program,
+    people: Sequence[Rows],
+    rounds: int,
+    epochs: int,
+    rate: float,
+    travels: Sequence[str],
+    begins: Callable[[dict[str, np.ndarray]], None] = lambda state: None,
+) -> list[dict[str, np.ndarray]]:
+    """FedPer: the state of each user after rounds in which some tensors are averaged and all else stays with each.
+
+    Args:
+        program: what trains.
+        people: their rows.
+        rounds: how many.
+        epochs: of a person in a round.
+        rate: of SGD.
+        travels: tensors of the state that are averaged, in float64 by numbers of rows.
+        begins: changes the state with which a person begins a round.
+    """
+    weights = np.array([len(y) for _, y in people], np.float64)
+    with TrainingSession(program.data) as session:
+        states = [session.state() for _ in people]
+        for number in range(rounds):
+            for k, (x, y) in enumerate(people):
+                begins(states[k])
+                session.set_state(states[k])
+                begun = number * epochs
+                session.fit(x, y, begun + epochs, rate, progress=False, seed=0, initial_epoch=begun)
+                states[k] = session.state()
+            for name in travels:
+                mean = np.average([state[name].astype(np.float64) for state in states], 0, weights).astype(np.float32)
+                for state in states:
+                    state[name] = mean
+    return states

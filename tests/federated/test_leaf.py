@@ -18,7 +18,7 @@ import pytest
 from converter.federated import Exchange
 from converter.program.file import read_program
 from converter.runtime import load_state
-from tests.federated.flower import BIN, Link, ended, needs_flower, settings, superlink
+from tests.federated.flower import BIN, Link, all_went, ended, needs_flower, settings, superlink
 from tests.federated.people import built, write_rows
 from tests.federated.test_rounds import matches, project
 from tests.tree import ROOT
@@ -30,10 +30,7 @@ pytestmark = needs_flower
 def test_phones_of_a_leaf(tmp_path: Path) -> None:
     """Means are NumPy's; hostile phones are refused, each by a sentence."""
     built("head").write(tmp_path / "program.tflite")
-    command = [BIN / "python", "-m", "tests.federated.leaves", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    assert done.stdout.endswith("all went as it should\n")
+    all_went("tests.federated.leaves", tmp_path)
 
 
 class Process:

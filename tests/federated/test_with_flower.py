@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.federated.flower import BIN, needs_flower, settings
+from tests.federated.flower import all_went, needs_flower
 from tests.federated.people import built, rows_of, write_rows
-from tests.tree import ROOT
 
 
 @pytest.mark.quick
@@ -20,10 +18,7 @@ def test_a_hostile_server_at_worst_ends_the_round(module: str, tmp_path: Path) -
     built("head").write(tmp_path / "program.tflite")
     x, y = rows_of(0)
     np.savez(tmp_path / "rows.npz", x=x, y=y)
-    command = [BIN / "python", "-m", f"tests.federated.{module}", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    assert done.stdout.endswith("all went as it should\n")
+    all_went(f"tests.federated.{module}", tmp_path)
 
 
 @needs_flower
@@ -35,7 +30,4 @@ def test_strategies_and_mods_of_flower(tmp_path: Path) -> None:
     }.items():
         program.write(tmp_path / f"{name}.tflite")
     write_rows(tmp_path, 3)
-    command = [BIN / "python", "-m", "tests.federated.strategies", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    assert done.stdout.endswith("all went as it should\n")
+    all_went("tests.federated.strategies", tmp_path)

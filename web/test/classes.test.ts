@@ -28,11 +28,11 @@ test("classes have the names of the state", () => {
 });
 
 test("samples of a class that there is not are refused", () => {
-  const state = named("0", "1", "2", "zwölf", "", "");
-  checkKnown(manifest, state, [labelled(new Float32Array(6), 3)]);
-  assert.throws(() => checkKnown(manifest, state, [labelled(new Float32Array(6), 4)]), InputError);
+  const names = classesOf(manifest, named("0", "1", "2", "zwölf", "", ""));
+  checkKnown(names, [labelled(new Float32Array(6), 3)]);
+  assert.throws(() => checkKnown(names, [labelled(new Float32Array(6), 4)]), InputError);
   const shares = Float32Array.of(0, 0, 0, 0, 0, 1);
-  assert.throws(() => checkKnown(manifest, state, [labelled(new Float32Array(6), shares)]), InputError);
+  assert.throws(() => checkKnown(names, [labelled(new Float32Array(6), shares)]), InputError);
 });
 
 function discriminant(rows: Float64Array[], labels: number[], shrinkage: Shrinkage): Discriminant {

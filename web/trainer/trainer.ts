@@ -280,8 +280,8 @@ export class Trainer {
 
   /** Throws InputError for samples of a class that there is not. */
   private async checkKnown(samples: readonly Sample[]): Promise<void> {
-    const { manifest } = this.program;
-    if (manifest.fields.head?.names) checkKnown(manifest, await this.engine.read(), samples);
+    const names = await this.keptNames();
+    if (names) checkKnown(names, samples);
   }
 
   /**

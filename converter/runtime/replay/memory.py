@@ -145,25 +145,22 @@ class ReplayMemory:
             names: of the classes by label, an empty one of none; None: they are not known.
         """
         tags = self._tags(names)
-        for label in self._kept_labels() if names is not None else []:
-            before = self._contents.tags[label]
-            if before not in (UNKNOWN, tags[label]):
-                now = f"{names[label]!r} now" if names and names[label] else "no class now"
+        parts = self._contents.replay, self._contents.heldout
+        for label in sorted({int(label) for part in parts for label in part.reservoir.labels}):
+            if self._contents.tags[label] not in (UNKNOWN, tags[label]):
+                now = repr(names[label]) if names and names[label] else "no class"
                 raise UsageError(
-                    f"the memory: its rows of label {label} came under another name, and the label is of {now}. "
+                    f"the memory: its rows of label {label} came under another name, and the label is of {now} now. "
                     f"memory.forget({label}) removes them; memory.rename({label}, name) keeps them, if it is the class "
                     "of before under another name",
                     page="replay-memories",
                 )
 
-    def _kept_labels(self) -> list[int]:
-        parts = self._contents.replay, self._contents.heldout
-        return sorted({int(label) for part in parts for label in part.reservoir.labels})
-
     def _tags(self, names: Sequence[str] | None) -> tuple[bytes, ...]:
         """Return the tags of all labels; as they are where the names are not known, or are not of these labels."""
-        known = names is not None and len(names) == self._contents.classes
-        return tags_of(names) if names is not None and known else self._contents.tags
+        if names is None or len(names) != self._contents.classes:
+            return self._contents.tags
+        return tags_of(names)
 
     def examples(self) -> Examples:
         """Return the rows to be replayed, as the step takes them that trains on what is kept."""

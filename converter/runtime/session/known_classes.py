@@ -212,14 +212,13 @@ class KnownClasses(HeldState):
 
     def _check_labels(self, examples: Examples) -> None:
         """Raise UsageError where rows are of a class that there is not."""
-        head = self.manifest.head
-        if head is None or head.names is None:
+        names = self._kept_names()
+        if names is None:
             return
         for spec in self.manifest.targets:
             y = examples.arrays.get(spec.name)
             if y is None:
                 continue
-            names = self._names()
             given = (
                 np.unique(y[y >= 0]) if y.dtype.kind == "i" else np.flatnonzero((y > 0).reshape(-1, y.shape[-1]).any(0))
             )

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import resource
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from converter.federated import serve, wire
 from converter.federated.messages import ids_of, inflated
-from tests.federated.faulty import Bench, Change, Server, _Handler, lost
+from tests.federated.faulty import Bench, Change, Server, _Handler, lost, running
+from tests.federated.light import varint
 
 #: What a round calls; a sign of life comes later.
 CALLS = (
@@ -95,16 +94,6 @@ class Several(Server):
             one = message_pb2.PushObjectRequest.FromString(body)
             self.objects_pushed[one.object_id] = one.object_content
         return super().answer(call, body)
-
-
-@contextmanager
-def running(server: Several) -> Iterator[Several]:
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class Case:
@@ -237,24 +226,17 @@ def sizes(case: Case) -> Iterator[str]:
     yield "sizes: a gigabyte that is told"
     tree = b""
     for _ in range(1000):  # by hand: protobuf does not write what it would not read
-        tree = b"\x0a\x40" + b"0" * 64 + (b"\x12" + _varint(len(tree)) + tree if tree else b"")
+        tree = b"\x0a\x40" + b"0" * 64 + (b"\x12" + varint(len(tree)) + tree if tree else b"")
 
     def deep(call: str, answer: Any) -> Any:
         if call != "pull-messages" or not answer.messages_list:
             return answer
         del answer.message_object_trees[:]
         number = fleet_pb2.PullMessagesResponse.MESSAGE_OBJECT_TREES_FIELD_NUMBER
-        return answer.SerializeToString() + bytes([number << 3 | 2]) + _varint(len(tree)) + tree
+        return answer.SerializeToString() + bytes([number << 3 | 2]) + varint(len(tree)) + tree
 
     assert "does not answer as a SuperLink does" in lost(lambda: case.at(deep))
     yield "sizes: a thousand levels"
-
-
-def _varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
 
 
 def keys(case: Case) -> Iterator[str]:

@@ -19,7 +19,7 @@ from converter.program.manifest import LOSS_OF_STEP
 from converter.runtime import TrainingSession, load_state
 from tests.federated.flower import Link, ended, needs_flower, superlink
 from tests.federated.pages import Tab, door, lay_out, needs_caddy, needs_page
-from tests.federated.people import built, rows_of, write_rows
+from tests.federated.people import apart, built, rows_of, write_rows
 from tests.federated.test_kotlin import kotlin, needs_kotlin
 from tests.federated.test_rounds import EPOCHS, RATE, project
 
@@ -80,23 +80,14 @@ def averaged(case: Case, rounds: int) -> tuple[State, list[State]]:
         and "/proximal" not in t.name
         and (case.slots or not t.slot)
     ]
-    with TrainingSession(program.data) as session:
-        states = [session.state() for _ in people]
-        weights = np.array([len(y) for _, y in people], np.float64)
-        for number in range(rounds):
-            for k, (x, y) in enumerate(people):
-                for name, anchor in held.items():
-                    states[k][anchor] = states[k][tensors[name]]
-                if case.mu is not None:
-                    states[k]["optimizer/0/proximal_mu"] = np.array([case.mu], np.float32)
-                session.set_state(states[k])
-                begun = number * EPOCHS
-                session.fit(x, y, begun + EPOCHS, RATE, progress=False, seed=0, initial_epoch=begun)
-                states[k] = session.state()
-            for name in travels:
-                mean = np.average([s[name].astype(np.float64) for s in states], 0, weights).astype(np.float32)
-                for state in states:
-                    state[name] = mean
+
+    def begins(state: State) -> None:
+        for name, anchor in held.items():
+            state[anchor] = state[tensors[name]]
+        if case.mu is not None:
+            state["optimizer/0/proximal_mu"] = np.array([case.mu], np.float32)
+
+    states = apart(program, people, rounds, EPOCHS, RATE, travels, begins)
     return {name: states[0][name] for name in travels}, states
 
 

@@ -14,7 +14,7 @@ from converter.program.manifest import LOSS_OF_STEP
 from converter.runtime import TrainingSession, load_state
 from converter.support.errors import UsageError
 from tests.federated.flower import Link, ended, needs_flower, superlink
-from tests.federated.people import Rows, built, rows_of, write_rows
+from tests.federated.people import Rows, apart, built, rows_of, write_rows
 from tests.federated.test_rounds import EPOCHS, RATE, project
 
 HEAD = ["head/*"]
@@ -23,22 +23,10 @@ State = dict[str, np.ndarray]
 
 def fedper(program: Program, people: list[Rows], rounds: int) -> tuple[State, list[State]]:
     """The shared tensors, and the head of each client, after rounds in plain NumPy; slots stay with each client."""
-    with TrainingSession(program.data) as session:
-        states = [session.state() for _ in people]
-        tensors = {t.name: t.tensor for t in program.manifest.state_tensors if not t.slot and t.tensor != LOSS_OF_STEP}
-        heads = [tensor for name, tensor in tensors.items() if name.startswith("head/")]
-        shared = [tensor for tensor in tensors.values() if tensor not in heads]
-        weights = np.array([len(y) for _, y in people], np.float64)
-        for number in range(rounds):
-            for k, (x, y) in enumerate(people):
-                session.set_state(states[k])
-                begun = number * EPOCHS
-                session.fit(x, y, begun + EPOCHS, RATE, progress=False, seed=0, initial_epoch=begun)
-                states[k] = session.state()
-            for name in shared:
-                mean = np.average([s[name].astype(np.float64) for s in states], 0, weights).astype(np.float32)
-                for state in states:
-                    state[name] = mean
+    tensors = {t.name: t.tensor for t in program.manifest.state_tensors if not t.slot and t.tensor != LOSS_OF_STEP}
+    heads = [tensor for name, tensor in tensors.items() if name.startswith("head/")]
+    shared = [tensor for tensor in tensors.values() if tensor not in heads]
+    states = apart(program, people, rounds, EPOCHS, RATE, shared)
     return {name: states[0][name] for name in shared}, [{name: s[name] for name in heads} for s in states]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from converter.support.errors import DeviceError
-from tests.federated.flower import BIN, Link, ended, needs_flower, settings, superlink
+from tests.federated.flower import BIN, Link, all_went, ended, needs_flower, settings, superlink
 from tests.federated.people import built, write_rows
 from tests.federated.test_leaf import Process
 from tests.federated.test_rounds import matches, project
@@ -20,10 +20,7 @@ pytestmark = needs_flower
 @pytest.mark.quick
 def test_clients_of_a_leaf_trust_its_certificate_and_no_other(tmp_path: Path) -> None:
     built("head").write(tmp_path / "program.tflite")
-    command = [BIN / "python", "-m", "tests.federated.runs.secure", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=settings(tmp_path), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    assert done.stdout.endswith("all went as it should\n")
+    all_went("tests.federated.runs.secure", tmp_path)
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
 
 
 _ANONYMOUS = """
-import re, sys
+import ctypes, re, sys
 from pathlib import Path
 import numpy as np
 from converter.runtime import TrainingSession
@@ -137,6 +137,8 @@ def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
 
 x, y = np.ones((8, int(sys.argv[2])), np.float32), np.zeros(8, np.int32)
+# What imports freed would hide what the session takes: much, where they had to compile their sources.
+ctypes.CDLL(None).malloc_trim(0)
 before = anonymous()
 with TrainingSession(sys.argv[1], weight_cache=sys.argv[3] if len(sys.argv) > 3 else None) as session:
     session.train(x, y)
@@ -164,7 +166,7 @@ def wide() -> Program:
 def test_weights_are_packed_once_and_not_into_memory(tmp_path: Path) -> None:
     path = wide().write(tmp_path / "wide.tflite")
     plain, *cached = (grown(path, 1024, cache) for cache in (None, tmp_path / "cache", tmp_path / "cache"))
-    assert plain > 2 * (16 << 20)
+    assert plain > 3 * (16 << 20)
     # Not what it packed in either, which is as large.
     assert all(growth < 12 << 20 for growth in cached)
 

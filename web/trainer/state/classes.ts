@@ -41,8 +41,7 @@ export function written(names: readonly (string | null)[]): Bytes {
 }
 
 /** Throws InputError for samples of a class that there is not. */
-export function checkKnown(manifest: Manifest, state: readonly StoredTensor[], samples: readonly Sample[]): void {
-  const names = classesOf(manifest, state);
+export function checkKnown(names: readonly (string | null)[], samples: readonly Sample[]): void {
   for (const [i, { targets }] of samples.entries()) {
     const y = targets[TARGET];
     const shares = y instanceof Float32Array;

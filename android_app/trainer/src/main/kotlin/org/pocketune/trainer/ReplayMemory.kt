@@ -68,7 +68,7 @@ class ReplayMemory private constructor(
      * Throws [ReplayException] where rows are of another class than the one that has their label now by [names], where an
      * empty one is of no class; null: they are not known.
      */
-    internal fun checkClasses(names: List<String>?) {
+    private fun checkClasses(names: List<String>?) {
         if (names == null || names.size != contents.classes) return
         val kept = listOf(contents.replay, contents.aside).flatMap { it.reservoir.labels.asList() }.toSortedSet()
         for (label in kept) {
@@ -83,11 +83,12 @@ class ReplayMemory private constructor(
         }
     }
 
-    /** What becomes of checked rows; nothing is written yet. [names] are as for [checkClasses]. */
+    /** What becomes of checked rows; nothing is written yet. Throws as [checkClasses], by the same [names]. */
     internal fun visit(samples: List<Sample>, names: List<String>? = null): Visit {
         if (keeps != Keeps.INPUTS) {
             throw InputException("$file keeps features, and a training here takes inputs: begin another file that keeps these")
         }
+        checkClasses(names)
         val labels = samples.map { sample -> kind.labelOf(sample).takeIf { sample.weight > 0 } }
         val tags = names?.takeIf { it.size == contents.classes }?.map(ClassTags::of) ?: contents.tags
         return Visit(samples, contents.offer(labels), tags)
@@ -302,7 +303,6 @@ internal class Curated(val samples: List<Sample>, val plan: Plan, val heldOut: L
          * left to train on, and [ReplayException] for another's memory.
          */
         fun of(memory: ReplayMemory, names: List<String>?, samples: List<Sample>, plan: Plan, heldOut: List<Sample>): Curated {
-            memory.checkClasses(names)
             val visit = memory.visit(samples, names)
             val trained = visit.trained
             if (trained.none { it.weight > 0 }) {

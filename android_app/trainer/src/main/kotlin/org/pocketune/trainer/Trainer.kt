@@ -92,9 +92,7 @@ class Trainer private constructor(
         inputs.check(samples)
         checkKnown(samples)
         memory.checkBelongsTo(manifest)
-        val names = keptNames()
-        memory.checkClasses(names)
-        memory.visit(samples, names).enter()
+        memory.visit(samples, keptNames()).enter()
     }
 
     /** Lets the running training, or the next, wait before its next step; it says [TrainEvent.Paused]. */

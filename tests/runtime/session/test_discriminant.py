@@ -100,6 +100,8 @@ def vectors() -> list[dict[str, Any]]:
         (0.25, (3, 2), 5),
         ("auto", (1, 8), 3),
         (1.0, (4, 4), 1),
+        ("auto", (6, 5, 4), 40),
+        (0.1, (2, 3), 12),
     ):
         y = np.repeat(np.arange(len(counts)), counts)
         x = np.round(rng.standard_normal((len(y), inputs)) * np.arange(1, inputs + 1) + 2 * y[:, None], 3)

@@ -34,17 +34,16 @@ export class Discriminant {
     if (means.length < 2) {
       throw new InputError("shrinkage needs two classes or more, that there is something to tell apart");
     }
-    const size = means[0]?.length ?? 0;
-    const covariance = Array.from({ length: size }, (_, i) => new Float64Array(i + 1));
+    const diagonal = new Float64Array(means[0]?.length ?? 0);
+    const scattered: Float64Array[] = [];
     const shares = means.map((mean, place) => {
       const own = rows.filter((_, row) => labels[row] === place);
       const share = own.length / rows.length;
       const centred = own.map((row) => row.map((number, i) => number - (mean[i] ?? 0)));
-      addShrunk(covariance, centred, shrinkage, share);
+      scattered.push(...shrunk(centred, shrinkage, diagonal, share, rows.length));
       return share;
     });
-    factorize(covariance);
-    const weights = means.map((mean) => solved(covariance, mean));
+    const weights = solved(scattered, diagonal, means);
     const biases = weights.map((row, at) => Math.log(shares[at] ?? 0) - dot(row, means[at] ?? row) / 2);
     return new Discriminant(weights, biases);
   }
@@ -62,25 +61,24 @@ export class Discriminant {
 
 type Matrix = Float64Array[];
 
-/** Adds a share of the shrunk covariance of rows whose mean is 0, to the lower half of a matrix. */
-function addShrunk(to: Matrix, centred: Float64Array[], shrinkage: Shrinkage, share: number): void {
-  const scale = to.map((_, i) => (shrinkage === "auto" ? deviation(centred, i) || 1 : 1));
-  const rows = centred.map((row) => row.map((number, i) => number / (scale[i] ?? 1)));
-  const covariance: Matrix = to.map((_, i) => new Float64Array(i + 1));
-  for (const row of rows) {
-    for (const [i, line] of covariance.entries()) {
-      const factor = (row[i] ?? 0) / rows.length;
-      for (let j = 0; j <= i; j++) line[j] = (line[j] ?? 0) + factor * (row[j] ?? 0);
-    }
-  }
-  const variance = covariance.reduce((sum, line, i) => sum + (line[i] ?? 0), 0) / to.length;
-  const part = shrinkage === "auto" ? ledoitWolf(rows, covariance, variance) : shrinkage;
-  for (const [i, line] of to.entries()) {
-    for (let j = 0; j <= i; j++) {
-      const shrunk = (1 - part) * (covariance[i]?.[j] ?? 0) + (i === j ? part * variance : 0);
-      line[j] = (line[j] ?? 0) + share * (scale[i] ?? 1) * (scale[j] ?? 1) * shrunk;
-    }
-  }
+/**
+ * Rows whose products add up to what is left of the covariance of rows whose mean is 0; what is added to its diagonal, times
+ * their share of all rows, goes to `diagonal`.
+ */
+function shrunk(
+  centred: Float64Array[],
+  shrinkage: Shrinkage,
+  diagonal: Float64Array,
+  share: number,
+  all: number,
+): Float64Array[] {
+  const scale = diagonal.map((_, i) => (shrinkage === "auto" ? deviation(centred, i) || 1 : 1));
+  const standard = centred.map((row) => row.map((number, i) => number / (scale[i] ?? 1)));
+  const variance = standard.reduce((sum, row) => sum + dot(row, row), 0) / standard.length / scale.length;
+  const part = shrinkage === "auto" ? ledoitWolf(standard, variance) : shrinkage;
+  for (const [i, factor] of scale.entries()) diagonal[i] = (diagonal[i] ?? 0) + share * part * variance * factor ** 2;
+  const factor = Math.sqrt((1 - part) / all);
+  return centred.map((row) => row.map((number) => factor * number));
 }
 
 function deviation(rows: Float64Array[], i: number): number {
@@ -88,24 +86,72 @@ function deviation(rows: Float64Array[], i: number): number {
 }
 
 /** Ledoit and Wolf's shrinkage: the error of the covariance by its distance from a multiple of the unit matrix. */
-function ledoitWolf(rows: Float64Array[], covariance: Matrix, variance: number): number {
-  const size = covariance.length;
+function ledoitWolf(rows: Float64Array[], variance: number): number {
+  const size = rows[0]?.length ?? 0;
   if (size === 1) return 0;
-  const squares = covariance.reduce((sum, line, i) => sum + 2 * dot(line, line) - (line[i] ?? 0) ** 2, 0);
+  const lines =
+    rows.length < size
+      ? rows.map((row, i) => Float64Array.from(rows.slice(0, i + 1), (it) => dot(row, it)))
+      : scatter(rows);
+  const squares = lines.reduce((sum, line, i) => sum + 2 * dot(line, line) - (line[i] ?? 0) ** 2, 0) / rows.length ** 2;
   const distance = squares - size * variance ** 2;
   const lengths = rows.reduce((sum, row) => sum + dot(row, row) ** 2, 0);
   const error = Math.min((lengths / rows.length - squares) / rows.length, distance);
   return error > 0 ? error / distance : 0;
 }
 
-/** The lower factor of Cholesky in the place of the lower half of a matrix. */
-function factorize(matrix: Matrix): void {
-  const largest = matrix.reduce((most, line, i) => Math.max(most, line[i] ?? 0), 0);
+/** The lower half of the products of rows, added up. */
+function scatter(rows: readonly Float64Array[]): Matrix {
+  const covariance = Array.from({ length: rows[0]?.length ?? 0 }, (_, i) => new Float64Array(i + 1));
+  for (const row of rows) {
+    for (const [i, line] of covariance.entries()) {
+      const factor = row[i] ?? 0;
+      for (let j = 0; j <= i; j++) line[j] = (line[j] ?? 0) + factor * (row[j] ?? 0);
+    }
+  }
+  return covariance;
+}
+
+/**
+ * What the products of rows, added up, and a diagonal take to each of `right`. Of fewer rows than inputs by the identity of
+ * Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+ */
+function solved(rows: readonly Float64Array[], diagonal: Float64Array, right: readonly Float64Array[]): Float64Array[] {
+  const variances = rows.reduce((sums, row) => sums.map((sum, i) => sum + (row[i] ?? 0) ** 2), diagonal);
+  const least = SINGULAR * variances.reduce((most, it) => Math.max(most, it), 0);
+  if (rows.length >= diagonal.length || !diagonal.every((it) => it > least)) {
+    const covariance = scatter(rows);
+    for (const [i, line] of covariance.entries()) line[i] = (line[i] ?? 0) + (diagonal[i] ?? 0);
+    factorize(covariance, least);
+    return right.map((wanted) => substituted(covariance, wanted));
+  }
+  const over = (row: Float64Array) => row.map((number, i) => number / (diagonal[i] ?? 1));
+  const scaled = rows.map(over);
+  const beside = scaled.map((row, i) =>
+    Float64Array.from(rows.slice(0, i + 1), (it, j) => dot(row, it) + Number(i === j)),
+  );
+  factorize(beside, 0);
+  return right.map((wanted) => {
+    const found = over(wanted);
+    const parts = substituted(
+      beside,
+      Float64Array.from(rows, (row) => dot(row, found)),
+    );
+    for (const [at, row] of scaled.entries()) {
+      const part = parts[at] ?? 0;
+      for (let i = 0; i < found.length; i++) found[i] = (found[i] ?? 0) - part * (row[i] ?? 0);
+    }
+    return found;
+  });
+}
+
+/** The lower factor of Cholesky in the place of the lower half of a matrix, whose pivots are above `least`. */
+function factorize(matrix: Matrix, least: number): void {
   for (const [i, line] of matrix.entries()) {
     for (const [j, other] of matrix.slice(0, i + 1).entries()) {
       let sum = line[j] ?? 0;
       for (let k = 0; k < j; k++) sum -= (line[k] ?? 0) * (other[k] ?? 0);
-      if (i === j && !(sum > SINGULAR * largest)) {
+      if (i === j && !(sum > least)) {
         throw new InputError(
           "the features of a class do not differ enough for a covariance: pass more samples of each class (two at least), " +
             "or a larger shrinkage",
@@ -117,7 +163,7 @@ function factorize(matrix: Matrix): void {
 }
 
 /** What the factorized matrix takes to `right`. */
-function solved(lower: Matrix, right: Float64Array): Float64Array {
+function substituted(lower: Matrix, right: Float64Array): Float64Array {
   const found = right.slice();
   const at = (i: number, k: number) => lower[i]?.[k] ?? 0;
   for (let i = 0; i < found.length; i++) {

@@ -40,68 +40,98 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
             if (means.size < 2) {
                 throw InputException("shrinkage needs two classes or more, that there is something to tell apart")
             }
-            val size = means[0].size
-            val covariance = Array(size) { DoubleArray(size) }
-            val shares = means.indices.map { place ->
+            val shares = DoubleArray(means.size)
+            val diagonal = DoubleArray(means[0].size)
+            val scattered = means.indices.flatMap { place ->
                 val centred = rows.filterIndexed { row, _ -> labels[row] == place }
-                    .map { row -> DoubleArray(size) { row[it] - means[place][it] } }
-                val share = centred.size / rows.size.toDouble()
-                addShrunk(covariance, centred, shrinkage, share)
-                share
+                    .map { row -> DoubleArray(row.size) { row[it] - means[place][it] } }
+                shares[place] = centred.size / rows.size.toDouble()
+                shrunk(centred, shrinkage, diagonal, shares[place], rows.size)
             }
-            factorize(covariance)
-            val weights = means.map { solved(covariance, it) }
-            val biases = DoubleArray(means.size) { at ->
-                ln(shares[at]) - weights[at].indices.sumOf { means[at][it] * weights[at][it] } / 2
-            }
+            val weights = solved(scattered, diagonal, means)
+            val biases = DoubleArray(means.size) { ln(shares[it]) - dot(weights[it], means[it]) / 2 }
             return Discriminant(weights, biases)
         }
 
-        /** Adds a share of the shrunk covariance of rows whose mean is 0. */
-        private fun addShrunk(to: Array<DoubleArray>, centred: List<DoubleArray>, shrinkage: Shrinkage, share: Double) {
-            val size = to.size
-            val scale = DoubleArray(size) { i ->
+        /**
+         * Rows whose products add up to what is left of the covariance of [centred], whose mean is 0; what is added to its
+         * diagonal, times [share], goes to [diagonal]. They are some of [all] rows.
+         */
+        private fun shrunk(
+            centred: List<DoubleArray>,
+            shrinkage: Shrinkage,
+            diagonal: DoubleArray,
+            share: Double,
+            all: Int,
+        ): List<DoubleArray> {
+            val scale = DoubleArray(diagonal.size) { i ->
                 if (shrinkage is Shrinkage.By) 1.0
                 else sqrt(centred.sumOf { it[i] * it[i] } / centred.size).let { if (it > 0) it else 1.0 }
             }
-            val rows = centred.map { row -> DoubleArray(size) { row[it] / scale[it] } }
-            val covariance = Array(size) { DoubleArray(it + 1) }
-            for (row in rows) for (i in 0 until size) {
-                val line = covariance[i]
-                val factor = row[i] / rows.size
-                for (j in 0..i) line[j] += factor * row[j]
-            }
-            val variance = (0 until size).sumOf { covariance[it][it] } / size
-            val part = if (shrinkage is Shrinkage.By) shrinkage.part else ledoitWolf(rows, covariance, variance)
-            for (i in 0 until size) for (j in 0..i) {
-                val shrunk = (1 - part) * covariance[i][j] + if (i == j) part * variance else 0.0
-                to[i][j] += share * scale[i] * scale[j] * shrunk
-            }
+            val standard = centred.map { row -> DoubleArray(row.size) { row[it] / scale[it] } }
+            val variance = standard.sumOf { dot(it, it) } / standard.size / scale.size
+            val part = if (shrinkage is Shrinkage.By) shrinkage.part else ledoitWolf(standard, variance)
+            for (i in diagonal.indices) diagonal[i] += share * part * variance * scale[i] * scale[i]
+            val factor = sqrt((1 - part) / all)
+            return centred.map { row -> DoubleArray(row.size) { factor * row[it] } }
         }
 
         /** Ledoit and Wolf's shrinkage: the error of the covariance by its distance from a multiple of the unit matrix. */
-        private fun ledoitWolf(rows: List<DoubleArray>, covariance: Array<DoubleArray>, variance: Double): Double {
-            val size = covariance.size
+        private fun ledoitWolf(rows: List<DoubleArray>, variance: Double): Double {
+            val size = rows[0].size
             if (size == 1) return 0.0
-            val squares = (0 until size).sumOf { i ->
-                (0..i).sumOf { j -> (if (i == j) 1 else 2) * covariance[i][j] * covariance[i][j] }
-            }
+            val squares = products(rows).sumOf { line -> 2 * dot(line, line) - line.last() * line.last() } / rows.size / rows.size
             val distance = squares - size * variance * variance
-            val lengths = rows.sumOf { row -> row.sumOf { it * it }.let { it * it } }
+            val lengths = rows.sumOf { row -> dot(row, row).let { it * it } }
             val error = min((lengths / rows.size - squares) / rows.size, distance)
             return if (error > 0) error / distance else 0.0
         }
 
-        /** The lower factor of Cholesky in the place of a matrix, of which only the lower half is read. */
-        private fun factorize(matrix: Array<DoubleArray>) {
-            val largest = matrix.indices.maxOf { matrix[it][it] }
+        /** The lower half of a matrix with the squares that the covariance of [rows] has: of rows, or of inputs if fewer. */
+        private fun products(rows: List<DoubleArray>): Array<DoubleArray> =
+            if (rows.size < rows[0].size) Array(rows.size) { i -> DoubleArray(i + 1) { dot(rows[i], rows[it]) } }
+            else scatter(rows)
+
+        private fun scatter(rows: List<DoubleArray>): Array<DoubleArray> {
+            val covariance = Array(rows[0].size) { DoubleArray(it + 1) }
+            for (row in rows) for ((i, line) in covariance.withIndex()) {
+                for (j in 0..i) line[j] += row[i] * row[j]
+            }
+            return covariance
+        }
+
+        /**
+         * What the products of [rows], added up, and [diagonal] take to each of [right]. Of fewer rows than inputs by the
+         * identity of Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+         */
+        private fun solved(rows: List<DoubleArray>, diagonal: DoubleArray, right: List<DoubleArray>): List<DoubleArray> {
+            val least = SINGULAR * diagonal.indices.maxOf { i -> rows.sumOf { it[i] * it[i] } + diagonal[i] }
+            if (rows.size >= diagonal.size || !(diagonal.min() > least)) {
+                val covariance = scatter(rows)
+                for (i in diagonal.indices) covariance[i][i] += diagonal[i]
+                factorize(covariance, least)
+                return right.map { substituted(covariance, it) }
+            }
+            val scaled = rows.map { row -> DoubleArray(row.size) { row[it] / diagonal[it] } }
+            val beside = Array(rows.size) { i -> DoubleArray(i + 1) { dot(scaled[i], rows[it]) + if (it == i) 1.0 else 0.0 } }
+            factorize(beside, 0.0)
+            return right.map { wanted ->
+                val found = DoubleArray(wanted.size) { wanted[it] / diagonal[it] }
+                val parts = substituted(beside, DoubleArray(rows.size) { dot(rows[it], found) })
+                for ((row, part) in scaled.zip(parts.asIterable())) for (i in found.indices) found[i] -= part * row[i]
+                found
+            }
+        }
+
+        /** The lower factor of Cholesky in the place of a matrix, of which only the lower half is read; no pivot is [least]. */
+        private fun factorize(matrix: Array<DoubleArray>, least: Double) {
             for (i in matrix.indices) {
                 val line = matrix[i]
                 for (j in 0..i) {
                     val other = matrix[j]
                     var sum = line[j]
                     for (k in 0 until j) sum -= line[k] * other[k]
-                    if (i == j && !(sum > SINGULAR * largest)) {
+                    if (i == j && !(sum > least)) {
                         throw InputException(
                             "the features of a class do not differ enough for a covariance: pass more samples of each class " +
                                 "(two at least), or a larger shrinkage",
@@ -113,7 +143,7 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
         }
 
         /** What the factorized matrix takes to [right]. */
-        private fun solved(lower: Array<DoubleArray>, right: DoubleArray): DoubleArray {
+        private fun substituted(lower: Array<DoubleArray>, right: DoubleArray): DoubleArray {
             val found = right.copyOf()
             for (i in found.indices) {
                 for (k in 0 until i) found[i] -= lower[i][k] * found[k]
@@ -124,6 +154,12 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
                 found[i] /= lower[i][i]
             }
             return found
+        }
+
+        private fun dot(a: DoubleArray, b: DoubleArray): Double {
+            var sum = 0.0
+            for (i in a.indices) sum += a[i] * b[i]
+            return sum
         }
     }
 }

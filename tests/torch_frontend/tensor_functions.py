@@ -30,6 +30,22 @@ _AT = torch.tensor([2, 0, 1, 2])
 _SHUFFLED = torch.tensor([[[1, 0, 2, 2]], [[0, 2, 1, 0]]])
 _MASK = torch.tensor([True, False, True, True])
 
+
+def _into(base: float, write: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """A tensor of one number into which parts of a weight are written."""
+
+    def function(w: Any) -> Any:
+        y = torch.full((2, 3, 4), base, dtype=w.dtype)
+        write(y, w)
+        return y * 2
+
+    return function
+
+
+def _set(place: Any, part: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return _into(0.5, lambda y, w: y.__setitem__(place, part(w)))
+
+
 #: By what they do; a group is one module and one build.
 GROUPS: dict[str, list[Case]] = {
     "movements": _cases(
@@ -136,6 +152,26 @@ GROUPS: dict[str, list[Case]] = {
         nan_to_num=lambda w: torch.nan_to_num(w) * w,
         rsub=lambda w: torch.rsub(w, 3.0, alpha=2.0),
         prelu=lambda w: functional.prelu(w, w[0, :, 0]),
+    ),
+    "constants": _cases(
+        (2, 3, 4),
+        every_second=_set((..., slice(None, None, 2)), lambda w: w[..., :2]),
+        every_second_of_two=_set((slice(None, None, 2), slice(1, None, 2)), lambda w: w[:1, 1:2]),
+        one_place=_set((slice(None), 1), lambda w: w[:, 0]),
+        from_the_end=_set((slice(None), -1, slice(1, 3)), lambda w: w[:, 0, :2]),
+        places=_set((slice(None), torch.tensor([2, 0])), lambda w: w[:, :2]),
+        masked_places=_set((..., _MASK), lambda w: w[..., :3]),
+        flat_view=_into(0.0, lambda y, w: y.view(-1)[::3].copy_(w.reshape(-1)[:8])),
+        transposed_view=_into(1.0, lambda y, w: y.transpose(0, 2)[1].mul_(0).add_(w[:, :, 0].t())),
+        added=_into(1.0, lambda y, w: y[..., 1].add_(w[..., 0])),
+        index_put=_into(1.0, lambda y, w: y.index_put_((_AT[:2] % 2, _AT[:2]), w[:, 0], accumulate=True)),
+        index_copied=_into(1.0, lambda y, w: y.index_copy_(1, _AT[:2], w[:, :2])),
+        scattered=_into(1.0, lambda y, w: y.scatter_(1, _SHUFFLED[:, :, :3], w[:, :1, 1:])),
+        chosen_by_mask=lambda w: w[..., _MASK].flatten(1).view(2, -1) * 2,
+        changed_by_mask=lambda w: (v := w * 1, v.__setitem__((..., _MASK), v[..., _MASK] * 2))[0],
+        chosen_where=lambda w: w[:, :, torch.where(~_MASK)[0]].view(-1),
+        chosen_nonzero=lambda w: w[..., _MASK.nonzero().squeeze(1)] + 1,
+        mask_selected=lambda w: torch.masked_select(w, _MASK).view(2, 9).cumsum(1),
     ),
     "batched_products": _cases(
         ((2, 3, 4), (2, 4, 5)),

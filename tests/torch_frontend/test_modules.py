@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -83,3 +84,36 @@ def test_a_hardtanh_is_flat_at_its_ends(tmp_path: Path) -> None:
     theirs = by_torch(module, task, optimizer, list(ours.weights), 1)
     for name, weight in ours.weights.items():
         np.testing.assert_allclose(weight, theirs.weights[name], atol=1e-6, err_msg=name)
+
+
+class Masked(nn.Module):
+    """Layers of PyTorch that look whether a mask is causal, by its numbers."""
+
+    def __init__(self, is_causal: bool | None) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 6, 0.0, batch_first=True), 1)
+        self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 6, 0.0, batch_first=True), 1)
+        self.register_buffer("causal", nn.Transformer.generate_square_subsequent_mask(5))
+        self.register_buffer("other", self.causal.roll(1, 1).fill_diagonal_(0.5))
+        self.is_causal = is_causal
+
+    def forward(self, x: Any) -> Any:
+        encoded = self.encoder(x, mask=self.causal, is_causal=self.is_causal)
+        return self.decoder(x, encoded, tgt_mask=self.other, memory_mask=self.causal).mean(1)
+
+
+@pytest.mark.parametrize("is_causal", [None, True])
+def test_masks_of_transformers_are_what_they_are(is_causal: bool | None, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Masked(is_causal).eval()
+    task = Task((torch.randn(2, 5, 4),), torch.randn(2, 4), nn.MSELoss())
+    optimizer = partial(torch.optim.SGD, lr=0.1)
+    program = pocketune.build(
+        module, inputs=task.inputs, batch=2, loss=task.loss, optimizer=optimizer(module.parameters()), check=False
+    )
+    ours, inferred = by_program(program, tmp_path, task, 2)
+    np.testing.assert_allclose(inferred, task.output(module).detach().numpy(), atol=1e-5)
+    theirs = by_torch(module, task, optimizer, list(ours.weights), 2)
+    np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-5)
+    for name, weight in ours.weights.items():
+        np.testing.assert_allclose(weight, theirs.weights[name], atol=2e-6, err_msg=name)

@@ -85,6 +85,8 @@ class Chosen(nn.Module):
             (2, 3),
             r"a mask, whose result has no fixed size[\s\S]*test_nets.py:\d+",
         ),
+        (Chosen(lambda x: x[x > 0].view(-1, 1).sum()), (2, 3), r"no fixed size[\s\S]*test_nets.py:\d+"),
+        (Chosen(lambda x: torch.masked_select(x, x > 0).view(-1, 1).sum()), (2, 3), r"size depends on values"),
         (Chosen(lambda x: torch.nonzero(x).sum()), (2, 3), r"size depends on values[\s\S]*test_nets.py:\d+"),
         (Chosen(lambda x: torch.nonzero(x).shape[0]), (2, 3), r"size depends on values[\s\S]*test_nets.py:\d+"),
         (Chosen(lambda x: x.max().item()), (2, 3), r"number taken out of a tensor[\s\S]*test_nets.py:\d+"),

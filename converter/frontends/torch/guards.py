@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributions import Distribution
+from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from converter.frontends.torch.places import place_in
-from converter.frontends.torch.replaced import REPLACED
+from converter.frontends.torch.replaced import REPLACED, given_causality
 
 _TENSOR: Any = torch.Tensor
 _HOOKS = (_TENSOR.register_hook, _TENSOR.register_post_accumulate_grad_hook)
@@ -63,6 +65,8 @@ def guarded() -> Iterator[Guard]:
         _change(changes, torch.inference_mode, "__enter__", _enter)
         _change(changes, torch.inference_mode, "__exit__", _exit)
         _change(changes, FakeTensor, "data", property(lambda x: x.detach(), _TENSOR.data.__set__))
+        _change(changes, Distribution, "_validate_args", False)  # it looks at numbers, and changes none
+        _change(changes, transformer, "_detect_is_causal_mask", given_causality)
         changes.enter_context(_Mode())
         yield guard
 
@@ -77,7 +81,7 @@ def _functions(base: Any) -> Iterator[Any]:
 
 
 def _change(changes: ExitStack, where: Any, name: str, value: Any) -> None:
-    """Give a class another attribute for a while."""
+    """Give a class or a module of Python another attribute for a while."""
     if name in vars(where):
         changes.callback(setattr, where, name, vars(where)[name])
     else:

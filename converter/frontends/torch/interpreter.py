@@ -27,6 +27,7 @@ from converter.frontends.torch.rules import (
     reductions,
     shapes,
 )
+from converter.frontends.torch.sizes import Sizes
 from converter.frontends.torch.tensors import check_range, said_of_types, to_numpy, type_of
 from converter.support.registry import collect
 from jax_frontend.origins import Site, source_scope
@@ -43,7 +44,8 @@ _NO_RANDOM = (
     "random numbers in as an input"
 )
 _ADVICE = "compute it outside of the module and pass the result as an input, or write it with other operators"
-_OPEN = ("a result whose size depends on values", "use torch.where, or multiply by the mask")
+#: Arithmetic on sizes, which an export computes by functions of Python.
+_OF_NUMBERS = (bool, int, float)
 #: What checks and says nothing of the result.
 _CHECKS = ("_assert", "sym_constrain", "_print")
 
@@ -65,6 +67,7 @@ class Interpreter:
         signature = program.graph_signature
         self._targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self._doubtful: set[Any] = set()
+        self._sizes = Sizes()
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Return the outputs of the graph, for the values of its placeholders by name."""
@@ -102,11 +105,15 @@ class Interpreter:
             return _stand_in(node.meta.get("val"))
 
     def _computed(self, node: Any, name: str, place: Place, values: Mapping[Any, Any]) -> Any:
-        if not isinstance(node.target, torch._ops.OpOverload) and node.target is not operator.getitem:
-            raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
         operands, options = _taken(node.args, values), _taken(node.kwargs, values)
         if node.target is operator.getitem:
             return operands[0][operands[1]]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            if all(isinstance(v, _OF_NUMBERS) for v in (*operands, *options.values())):
+                return node.target(*operands, **options)
+            raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
+        if name == "sym_size":
+            return int(operands[0].shape[operands[1]])
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _draws_nothing(node):
             raise self._random(name)
         for operand in node.all_input_nodes:
@@ -114,7 +121,8 @@ class Interpreter:
                 raise NotImportable(f"what {_operator(operand.all_input_nodes[0])} gives beside its first result")
         known = all(isinstance(v, torch.Tensor) for v in _tensors((operands, options)))
         if known and not name.startswith("pocketune."):
-            return node.target(*operands, **options)
+            return self._sizes.learned(node, node.target(*operands, **options))
+        self._sizes.settle(node)
         rule = RULES.get(f"{name}.{node.target._overloadname}", RULES.get(name))
         if rule is None:
             raise NotImportable(f"the operator {node.target}")
@@ -131,7 +139,7 @@ class Interpreter:
             made = rule(call, *_arrays(operands), **_arrays(options))
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
             raise NotImportable(f"this form of {node.target} ({str(error).splitlines()[0][:160]})") from error
-        return _checked(node, made, value)
+        return _checked(node, self._sizes.learned(node, made), node.meta.get("val"))
 
 
 def _operator(node: Any) -> str:
@@ -183,8 +191,6 @@ def _checked(node: Any, made: Any, value: Any) -> Any:
         return [p if p is None or v is None else _checked(node, p, v) for p, v in zip(parts, value, strict=True)]
     if isinstance(made, tuple):
         made = made[0]
-    if _is_open(value):
-        raise NotImportable(*_OPEN)
     shape = tuple(int(d) for d in value.shape)
     if tuple(jnp.shape(made)) != shape:
         raise NotImportable(f"this form of {node.target} (it gives {list(shape)}, not {list(jnp.shape(made))})")
@@ -201,8 +207,3 @@ def _stand_in(value: Any) -> Any:
         return 1 if isinstance(value, torch.SymInt) else value
     shape = [1 if isinstance(d, torch.SymInt) else d for d in value.shape]
     return jnp.zeros(shape, np.float32 if value.is_complex() else type_of(value.dtype))
-
-
-def _is_open(value: torch.Tensor) -> bool:
-    """Whether the size of a result depends on values."""
-    return any(isinstance(d, torch.SymInt) for d in value.shape)

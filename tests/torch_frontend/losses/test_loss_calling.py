@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributions, nn
 from torch.nn import functional as F
 
 import pocketune
@@ -139,3 +139,19 @@ def test_a_program_of_a_dict_has_the_order_of_the_module() -> None:
     with pocketune.TrainingSession(built.data) as session:
         np.testing.assert_allclose(session.evaluate(x.numpy(), arrays)["loss"], float(expected), rtol=1e-6)
         assert [spec.name for spec in built.manifest.signatures["train"].taking("target")] == ["y/winner", "y/loser"]
+
+
+def test_a_loss_of_a_distribution_may_look_at_its_arguments() -> None:
+    """PyTorch looks whether they are valid, by numbers that a trace has not."""
+
+    def likelihood(mean: Any, spread: Any, y: Any) -> Any:
+        drawn = distributions.Independent(distributions.Normal(mean, F.softplus(spread)), 1)
+        return distributions.kl_divergence(drawn, drawn.expand(drawn.batch_shape)) - drawn.log_prob(y)
+
+    def of_classes(logits: Any, y: Any) -> Any:
+        chosen = distributions.Categorical(logits=logits)
+        return -chosen.log_prob(y) - 0.1 * chosen.entropy()
+
+    check_loss(likelihood, [B, A], YB)
+    check_loss(of_classes, [B], np.array([0, 2, 1, 1], np.int32))
+    assert distributions.Distribution._validate_args

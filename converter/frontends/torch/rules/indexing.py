@@ -175,7 +175,15 @@ def bucketize(call: Call, x: Any, bounds: Any, *, right: bool = False, **_: Any)
     return jnp.sum(((bounds <= x) if right else (bounds < x)).astype(np.int32), -1)
 
 
-@rule("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive")
+@rule("masked_select")
+def masked_select(call: Call, x: Any, mask: Any) -> Any:
+    if not isinstance(mask, np.ndarray):
+        return chosen_by_values(call)
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    return jnp.broadcast_to(x, shape).reshape(-1)[np.flatnonzero(np.broadcast_to(mask, shape))]
+
+
+@rule("nonzero", "_unique2", "unique_dim", "unique_consecutive")
 def chosen_by_values(call: Call, *_: Any, **__: Any) -> Any:
     raise NotImportable("a result whose size depends on values", "use torch.where, or multiply by the mask")
 

@@ -148,7 +148,7 @@ def slice_scatter(
         ]
         return jnp.concatenate([p for p in parts if p.shape[axis]], axis)
     places = (slice(None),) * axis + (np.arange(first, last, step),)
-    return x.at[places].set(part)
+    return jnp.asarray(x).at[places].set(part)
 
 
 @rule("constant_pad_nd")

@@ -31,6 +31,8 @@ OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, 
 what the host writes behind each before and after 8 steps on the first row, with its logits of the next token; then
 what is drawn behind the first by java.util.Random.
 OUT/kept.tflite and OUT/kept-by-2.tflite keep features of several tensors (Skip-LoRA), the latter with micro-batches.
+OUT/rows.tflite is of a model whose export is hard to resize, OUT/rows.output what JAX makes of OUT/rows.x with the
+weights of OUT/rows.state (rows_programs.py).
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/board.tflite is of a microcontroller, OUT/board.state of a board that ran it (board_programs.py).
 OUT/interchange.json lists programs and states (interchange_programs.py), and what the host makes of each pair.
@@ -62,6 +64,7 @@ from interchange_programs import write_interchange  # isort: skip
 from language_programs import write_generation, write_lengths  # isort: skip
 from models import CLASSES, cnn, decoder, mixing, model  # isort: skip
 from recorded_traces import write_traces  # isort: skip
+from rows_programs import write_rows  # isort: skip
 
 BATCH, STEPS = 8, 50
 RATE = 0.02
@@ -298,6 +301,7 @@ if __name__ == "__main__":
         write_interchange(folder)
         write_board(folder)
         write_camera(folder)
+        write_rows(folder, BATCH)
         write_blocks(folder)
         write_lengths(folder)
         write_generation(folder)

@@ -69,12 +69,17 @@ for (const model of ["mlp", "cnn", "mlp-by-2", "cnn-by-4", "two"]) {
   }
 }
 
-test("of a file the exported model is the host's to the byte", async () => {
-  const trainer = await open("filed-stateless");
-  await trainer.restore(bytes("filed.state"));
-  assert.deepEqual(await trainer.exportInference(), bytes("filed.plain"));
-  await trainer.close();
-});
+for (const [program, name, what] of [
+  ["filed-stateless", "filed", "of a file"],
+  ["rows", "rows", "where it is hard to resize"],
+] as const) {
+  test(`${what} the exported model is the host's to the byte`, async () => {
+    const trainer = await open(program);
+    await trainer.restore(bytes(`${name}.state`));
+    assert.deepEqual(await trainer.exportInference(), bytes(`${name}.plain`));
+    await trainer.close();
+  });
+}
 
 test("a seed gives the training of the host", async () => {
   const trainer = await open("mlp-lean");

@@ -20,12 +20,12 @@ class Sizes:
     def learned(self, node: Any, made: Any) -> Any:
         """Return what was computed for a node; its sizes are those of the symbols that the node's type has alone."""
         value = node.meta.get("val")
-        first, array = (value[0], made[0]) if isinstance(value, list | tuple) and value else (value, made)
-        if isinstance(first, torch.Tensor) and len(first.shape) == len(array.shape):
-            for size, number in zip(first.shape, array.shape, strict=True):
+        pairs = zip(value, made, strict=False) if isinstance(value, list | tuple) else [(value, made)]
+        for kind, array in pairs:
+            for size, number in zip(getattr(kind, "shape", ()), getattr(array, "shape", ()), strict=False):
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     self._numbers.setdefault(size.node.expr, int(number))
-            self.settle(node)
+        self.settle(node)
         return made
 
     def settle(self, node: Any) -> None:
@@ -36,7 +36,7 @@ class Sizes:
         """
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
-            node.meta["val"] = type(value)(self._settled(node, part) for part in value)
+            node.meta["val"] = [self._settled(node, part) for part in value]
         else:
             node.meta["val"] = self._settled(node, value)
 

@@ -168,6 +168,22 @@ class SameAsPythonTest {
     }
 
     @Tag("every-version")
+    @Test
+    fun `a model that is hard to resize takes any number of rows when it was exported`(): Unit = runBlocking {
+        val plain = File(folder, "plain.tflite")
+        Fixture.trainer(Fixture.program("rows"), Store(folder)).use { trainer ->
+            trainer.restore(Fixture.file("rows.state"))
+            trainer.exportInference(plain)
+        }
+        assertContentEquals(Fixture.file("rows.plain").readBytes(), plain.readBytes())
+        val (x, expected) = listOf("rows.x", "rows.output").map(Fixture::floats)
+        for (count in listOf(1, 2, 3, 6)) {
+            val found = inferred(plain, x.take(x.size / 6 * count)).values.single()
+            assertClose(expected.take(expected.size / 6 * count), found)
+        }
+    }
+
+    @Tag("every-version")
     @ParameterizedTest
     @CsvSource("float16,0.003", "dynamic,0.05")
     fun `the library runs models with smaller weights`(quantize: String, error: Float) {
@@ -183,10 +199,13 @@ class SameAsPythonTest {
         Interpreter(plain, Interpreter.Options().setUseXNNPACK(true)).use { interpreter ->
             assertEquals(listOf("infer"), interpreter.signatureKeys.toList())
             val row = interpreter.getInputTensorFromSignature("x", "infer").shape().drop(1)
-            interpreter.resizeInput(0, intArrayOf(x.size / row.fold(1, Int::times), *row.toIntArray()))
+            val rows = x.size / row.fold(1, Int::times)
+            interpreter.resizeInput(0, intArrayOf(rows, *row.toIntArray()))
             interpreter.allocateTensors()
+            // Of an output whose rows are counted at run time the library knows one row until then.
             val buffers = interpreter.getSignatureOutputs("infer").associateWith {
-                direct(interpreter.getOutputTensorFromSignature(it, "infer").numElements())
+                val shape = interpreter.getOutputTensorFromSignature(it, "infer").shape()
+                direct(rows * shape.drop(1).fold(1, Int::times))
             }
             val input = direct(x.size).apply { asFloatBuffer().put(x.toFloatArray()) }
             interpreter.runSignature(mapOf("x" to input), buffers.toMap(), "infer")

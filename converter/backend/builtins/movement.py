@@ -108,6 +108,16 @@ class Slice(Movement):
 
 
 @dataclass(frozen=True)
+class SliceWeight(Slice):
+    """A part of a constant, copied at each run: folded, it would be a constant of its own in the file, and packed."""
+
+    folds = merges = False
+
+    def copies(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
 class StridedSlice(Movement):
     """Every strides[i]-th element from begin[i] up to, not including, end[i] (at most the axis) on each axis i."""
 

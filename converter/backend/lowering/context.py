@@ -91,6 +91,7 @@ class Lowering(LoweredBuilder):
         self._lowered = lowered
         self.op = ""  # name of the op that is being lowered
         self.shared: set[Value] = set()  # constants with several readers
+        self.transposed: dict[Value, Value] = {}  # matrices of `shared` that are stored transposed, as which constant
         self.later: set[Value] = set()  # constants that are known at export only
         self.choices: list[FormChoice] = []
 

@@ -10,8 +10,7 @@ from converter.backend.targets import Target
 from converter.ir import Origin, Value
 from converter.support.words import count
 
-#: Multiply-accumulates that a byte must save which is held for it: in the file, where the filter may be as it is, too,
-#: and packed for each operator that reads it.
+#: Multiply-accumulates that a byte must save which is held for it: in the file, packed, or as tables of operators.
 PER_STORED = 32
 
 
@@ -23,7 +22,7 @@ class Form:
         name: what a report calls it, and how a target forces it.
         cost: on the target, in the unit of its table.
         emit: adds the builtins and returns what they compute.
-        beside: whether it has constants of its own, which a program holds beside the weight as it is.
+        beside: whether a program holds more for it than the weight as it is: other constants, or tables of operators.
     """
 
     name: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from converter.backend import builtins as tfl
 from converter.backend.lowering.context import Lowering, stored_shape
 from converter.backend.lowering.forms import FormChoice
@@ -19,7 +21,7 @@ from converter.backend.lowering.rules import (
     stored,
 )
 from converter.backend.targets import Target
-from converter.ir import Graph, Node, Value
+from converter.ir import Graph, Node, Value, ops
 from converter.ir.op import ShapeError
 from converter.support.errors import UnsupportedError, UnsupportedSite
 from converter.support.registry import collect
@@ -74,6 +76,8 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
         of = value.type.quantization
         lowered[value] = c.constant(array, name=value.name) if of is None else c.quantized(array, of, value.name)
     c.shared = {lowered[v] for v, nodes in readers.items() if v in graph.constants and len(nodes) > 1}
+    if target.reads_as_stored:
+        _store_transposed(c, {lowered[v]: (v, nodes) for v, nodes in readers.items() if v in graph.constants})
     for node in graph.nodes:
         rule = RULES.get(type(node.op))
         if rule is None:
@@ -95,6 +99,20 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
     c.graph.outputs = {name: lowered[v] for name, v in graph.outputs.items()}
     c.graph.updates = {lowered[p]: lowered[v] for p, v in graph.updates.items()}
     return c.graph
+
+
+def _store_transposed(c: Lowering, readers: Mapping[Value, tuple[Value, Sequence[Node]]]) -> None:
+    """Transpose shared matrices that FULLY_CONNECTED of the forward pass reads so; `readers` by what they became."""
+    for w, (value, nodes) in readers.items():
+        products = w in c.shared and w.type.rank == 2 and all(_multiplies_by(node, value) for node in nodes)
+        if products and any(not node.origin.is_late and node.op == ops.MatMul() for node in nodes):
+            c.transposed[w] = linear.swapped(c, w)
+    c.shared.update(c.transposed.values())
+
+
+def _multiplies_by(node: Node, w: Value) -> bool:
+    """Return whether an op is a product of rows with the matrix, either way round."""
+    return isinstance(node.op, ops.MatMul) and not node.op.adj_x and node.inputs[1] is w is not node.inputs[0]
 
 
 def _unsupported(node: Node, reason: str) -> UnsupportedError:

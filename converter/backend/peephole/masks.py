@@ -14,7 +14,7 @@ from converter.backend.lowering.forms import Form
 from converter.backend.lowering.rules.elementwise import HUGE, scaling_cost
 from converter.backend.peephole.fuse import kernel
 from converter.backend.targets import Target
-from converter.ir import FLOAT32, Graph, Node, Value, known_result
+from converter.ir import FLOAT32, Graph, Node, Value, fingerprint, known_result
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 
 #: What a cotangent is multiplied by; a power of two is exact. It is half of float32's range: cotangents up to 1e19 stay
@@ -44,7 +44,10 @@ def without_clamps(graph: Graph, target: Target) -> Graph:
     """
     graph = map_bodies(graph, lambda body: without_clamps(body, target))
     readers = graph.consumers()
-    late = {v for v in graph.constants if all(node.origin.is_late for node in readers.get(v, ()))}
+    known = {v: (fingerprint(array), array.nbytes) for v, array in graph.constants.items()}
+    # The forward pass may read the same bytes in another shape.
+    early = {known[v] for v in known if not all(node.origin.is_late for node in readers.get(v, ()))}
+    late = {v for v, bytes_ in known.items() if bytes_ not in early}
     boosted: dict[tuple[Value, float], Value] = {}
     return rewrite(graph, lambda b, node: _unclamped(b, node, target, late, boosted))
 

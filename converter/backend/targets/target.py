@@ -61,7 +61,7 @@ class Target:
         shared_cache_bytes: what it has of all caches, its own and those that cores share, at least `cache_bytes`: where
             more is in use, bytes come from the memory.
         forced: names of forms that are taken wherever they are possible, whatever they cost.
-        stores_once: whether forms with constants of their own beside the weight as it is are not taken.
+        stores_once: whether forms for which a program holds more than the weight as it is are not taken.
         limits: the largest rank of an operator's operands and results in a runtime that takes less than the newest, by
             `CODE`, `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`; `*` stands
             for all builtins that have no entry of this kind.
@@ -117,7 +117,7 @@ class Target:
         return self.limits.get(code + kind, self.limits.get(f"*{kind}", default))
 
     def storing_once(self) -> Target:
-        """Return the same, without forms whose constants a program holds beside the weight as it is."""
+        """Return the same, without forms for which a program holds more than the weight as it is."""
         return replace(self, stores_once=True)
 
     def keeps(self, state: str) -> bool:
@@ -133,6 +133,12 @@ class Target:
     def is_cpu(self) -> bool:
         """Whether the table tells of a CPU, which computes in float32."""
         return not self.accelerator
+
+    @property
+    def reads_as_stored(self) -> bool:
+        """Whether a gradient reads a frozen weight as the forward pass does, by a product that is as quick."""
+        quick = self.per_mac["batch_matmul"] < 1.1 * self.per_mac["fully_connected.constant"]
+        return self.is_cpu and not self.is_micro and quick
 
     @property
     def is_micro(self) -> bool:

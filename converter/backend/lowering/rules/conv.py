@@ -15,6 +15,7 @@ from converter.backend import builtins as tfl
 from converter.backend.lowering.context import Lowering, LoweringRules
 from converter.backend.lowering.forms import Form
 from converter.backend.lowering.rules import kernel_offsets as taps
+from converter.backend.lowering.rules.columns import columns
 from converter.backend.lowering.rules.filters import Filter
 from converter.backend.lowering.rules.gathered import columns_of, gathered
 from converter.backend.lowering.rules.linear import int8_matmul
@@ -93,18 +94,39 @@ def _builtin(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> Value:
 
 @lowers(ops.Conv2DInputGrad)
 def conv_input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -> Value:
+    if c.array(w) is not None and c.target.reads_as_stored:
+        return c.cheapest(_input_grad_as_stored(c, op, dy, w))
     transposed = Filter(c, w, transposed=True)
     forms = []
     if op.dilation == (1, 1):
         cost = c.target.macs(f"transpose_conv.{transposed.kind}", macs(op, dy, w)) + transposed.whole_cost()
         forms.append(Form("transpose_conv", cost, lambda: _transpose_conv(c, op, dy, w)))
     if op.strides != (1, 1) and not c.target.is_micro:
-        forms += [form for make in (taps.input_grad, taps.input_grad_by_parts) if (form := make(c, op, dy, transposed))]
+        forms += _strided(c, op, dy, transposed)
     if op.strides == (1, 1) or not forms:
-        dy = spread_out(c, op, dy)
-        same_size = ops.Conv2D((1, 1), backward_padding(op, dy.shape[1:3], transposed.kernel), op.dilation)
+        dy, same_size = _of_stride_1(c, op, dy, transposed)
         forms += _forward_forms(c, same_size, dy, transposed)
     return c.cheapest(forms)
+
+
+def _input_grad_as_stored(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -> list[Form]:
+    """By a frozen filter as the forward pass reads it: with its channels exchanged it would be in the file twice."""
+    transposed = Filter(c, w, transposed=True, as_stored=True)
+    if op.strides != (1, 1):
+        return [columns(c, op, dy, w), *_strided(c, op, dy, transposed)]
+    dy, same_size = _of_stride_1(c, op, dy, transposed)
+    forms = _by_products(c, same_size, dy, transposed)
+    return forms if w.shape[1:3] == (1, 1) else [columns(c, op, dy, w), *forms, *winograd(c, same_size, dy, transposed)]
+
+
+def _strided(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, transposed: Filter) -> list[Form]:
+    return [form for make in (taps.input_grad, taps.input_grad_by_parts) if (form := make(c, op, dy, transposed))]
+
+
+def _of_stride_1(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, transposed: Filter) -> tuple[Value, ops.Conv2D]:
+    """The gradient as a convolution of the spread-out cotangent with the filter transposed."""
+    dy = spread_out(c, op, dy)
+    return dy, ops.Conv2D((1, 1), backward_padding(op, dy.shape[1:3], transposed.kernel), op.dilation)
 
 
 def _transpose_conv(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -> Value:

@@ -137,7 +137,7 @@ def _by_rows(
                 part = _rows(c, dy, first, count, start, rows)
                 if not by_inputs and kh > 1:
                     part = c.transpose(part, (1, 0))
-                for n, line in enumerate([joined(c, contracted)] if whole else contracted):
+                for n, line in enumerate([joined(c, list(contracted))] if whole else contracted):
                     if by_inputs:
                         grad = c(tfl.BatchMatmul(plain, False), line, part)
                     else:

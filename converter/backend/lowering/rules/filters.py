@@ -13,13 +13,17 @@ from converter.ir import Shape, Value, described, fingerprint, is_described
 class Filter:
     """A filter [O, kh, kw, I]; `transposed` as the cotangent meets it: rows and columns reversed, channels exchanged.
 
-    One known at run time may be read in another `shape` of this kind.
+    One known at run time may be read in another `shape` of this kind. One `as_stored` is read as the file has it for
+    the forward pass: what a product wants of it is copied at each run, as of one that trains.
     """
 
-    def __init__(self, c: Lowering, w: Value, transposed: bool = False, shape: Shape | None = None) -> None:
+    def __init__(
+        self, c: Lowering, w: Value, transposed: bool = False, shape: Shape | None = None, as_stored: bool = False
+    ) -> None:
         self.c, self.w, self.transposed, self.shape = c, w, transposed, w.shape if shape is None else shape
         self.kernel: tuple[int, int] = (self.shape[1], self.shape[2])
-        self.constant = c.is_constant(w)
+        self.as_stored = as_stored
+        self.constant = c.is_constant(w) and not as_stored
         channels = self.shape[3], self.shape[0]
         self.inputs, self.outputs = channels[::-1] if transposed else channels
 
@@ -59,12 +63,13 @@ class Filter:
         if self.transposed:
             i, j = self.kernel[0] - 1 - i, self.kernel[1] - 1 - j
         array = self.c.array(self.w)
-        if array is not None:
+        if array is not None and not self.as_stored:
             return self._fixed(array[:, i, j])
         size = (self.shape[0], 1, 1, self.shape[3])
         part = self.w
         if size != self.shape:
-            part = self.c(tfl.Slice((0, i, j, 0), size), self.c.reshape(self.w, self.shape))
+            slice_ = tfl.SliceWeight if self.as_stored else tfl.Slice
+            part = self.c(slice_((0, i, j, 0), size), self.c.reshape(self.w, self.shape))
         return self.c.reshape(part, (size[0], size[3]))
 
     def rows(self) -> list[Value]:
@@ -85,7 +90,8 @@ class Filter:
     def product_cost(self, rows: int, matrices: int, times: int = 1, taps: int = 1) -> float:
         """What that costs, `times` over with one matrix of so many `taps`, by each of `matrices` in turn."""
         touched, depth = 4 * matrices * taps * self.inputs * self.outputs, taps * self.inputs
-        return self.c.target.product(rows, depth, self.outputs, self.constant, touched, times)
+        constant = self.constant or (self.as_stored and self.kernel == (1, 1))  # of one tap no part is copied
+        return self.c.target.product(rows, depth, self.outputs, constant, touched, times)
 
     def _fixed(self, matrix: np.ndarray) -> Value:
         """A constant matrix [outputs, inputs] as FULLY_CONNECTED reads it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from math import prod
 
@@ -52,7 +53,7 @@ def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape) 
             planes = planes.beside([j * op.dilation[1] for j in range(kw)], width)
             for start, rows in bands:
                 contracted = windows(planes, op, w.kernel, start, (rows, width))
-                total = _sum(c, w, list(zip(contracted, matrices, strict=True)))
+                total = _sum(c, w, zip(contracted, matrices, strict=True))
                 parts.append(c.reshape(total, (count * rows, width * w.outputs)))
         return c.reshape(joined(c, parts), (batch, height, width, w.outputs))
 
@@ -146,7 +147,7 @@ def _phases(kernel: int, stride: int, low: int) -> list[list[tuple[int, int]]]:
     return contracted
 
 
-def _sum(c: Lowering, w: Filter, terms: list[tuple[Value, Value]]) -> Value:
+def _sum(c: Lowering, w: Filter, terms: Iterable[tuple[Value, Value]]) -> Value:
     total: Value | None = None
     for x, matrix in terms:
         part = w.product(x, matrix)

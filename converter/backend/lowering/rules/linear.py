@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -32,10 +33,11 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     if max(len(x.shape), len(w.shape)) > 5:
         return _merged(c, op, x, w)
     if c.is_constant(w) and len(w.shape) == 2 and not op.adj_x:
+        if w in c.transposed:
+            op, w = replace(op, adj_y=not op.adj_y), c.transposed[w]
         # It takes the bias and the activation for nothing, and an int8 weight. But a weight that the gradient meets the
         # other way round is stored once, where BATCH_MATMUL is as quick.
-        quick = c.target.per_mac["batch_matmul"] < 1.1 * c.target.per_mac["fully_connected.constant"]
-        as_stored = w in c.shared and not op.adj_y and quick
+        as_stored = w in c.shared and not op.adj_y and c.target.reads_as_stored
         return _whole_or_in_blocks(c, op, x, w, lambda: c(tfl.BatchMatmul(), x, w) if as_stored else dense(c, op, x, w))
     result = op.infer(x.type, w.type)
     (rows, columns), depth = result.shape[-2:], x.shape[-2 if op.adj_x else -1]

@@ -184,8 +184,8 @@ def _runs(columns: Sequence[int], stride: int) -> Iterator[tuple[int, int]]:
     yield first, number
 
 
-def windows(planes: Planes, op: ops.Windowed, kernel: Shape, start: int, size: Shape) -> list[Value]:
-    """What each of a filter's rows meets of an output's rows from `start` on.
+def windows(planes: Planes, op: ops.Windowed, kernel: Shape, start: int, size: Shape) -> Iterator[Value]:
+    """What each of a filter's rows meets of an output's rows from `start` on, each made when it is asked for.
 
     Args:
         planes: the images, with what the filter's columns meet side by side.
@@ -200,7 +200,7 @@ def windows(planes: Planes, op: ops.Windowed, kernel: Shape, start: int, size: S
     pixels = planes.count * size[0] * size[1]
     shape = (planes.channels, pixels) if planes.transposed else (pixels, planes.channels)
     first = [start * op.strides[0] + i * op.dilation[0] for i in range(kernel[0])]
-    return [planes.c.reshape(planes.window(row, 0, size), shape) for row in first]
+    return (planes.c.reshape(planes.window(row, 0, size), shape) for row in first)
 
 
 def in_use(pixels: int, inputs: int, outputs: int, positions: int) -> int:

@@ -2,8 +2,10 @@
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (CVPR 2016), by Cook and Toom's construction:
 polynomials are multiplied by their values at points. A tile of pixels d and the filter g give the results
-A ((G g G') * (B d B')) A'. The transformed filter is computed at compile time; the sums B d B' of each channel are
-depthwise convolutions, and for each place of a tile all tiles meet one matrix. F(2x2, 3x3) takes 16 products for four
+A ((G g G') * (B d B')) A'. The sums B d B' of each channel are depthwise convolutions, and for each place of a tile all
+tiles meet one matrix. G g G' are depthwise convolutions too, of the filter as an image, at each run: for many pixels
+they cost next to nothing, and a transformed filter takes up to four times the bytes of the filter, which the file has
+anyway. F(2x2, 3x3) takes 16 products for four
 numbers of the result, where the filter as it is takes 36; F(4x4, 3x3) takes 36 for sixteen, where it takes 144.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import prod
 
 import numpy as np
 
@@ -19,8 +22,8 @@ from converter.backend import builtins as tfl
 from converter.backend.lowering.context import Lowering
 from converter.backend.lowering.forms import PER_STORED, Form
 from converter.backend.lowering.rules.filters import Filter
-from converter.backend.lowering.rules.windows import crop, fit_padding, pad_explicitly, zero_bias
-from converter.ir import Shape, Value, described, fingerprint, is_described, ops
+from converter.backend.lowering.rules.windows import crop, pad_explicitly, zero_bias
+from converter.ir import Shape, Value, ops
 
 #: Bytes that a runtime holds for an operator (LiteRT 2.3, XNNPACK: 12 MB for 3300 of these and their tables).
 _PER_OPERATOR = 3700
@@ -89,22 +92,22 @@ WAYS = {"winograd 2x2": Way(TWO, TWO), "winograd 4x4": Way(FOUR, FOUR), "winogra
 
 
 def winograd(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[Form]:
-    """The forms, where the filter is known now, 3x3, and meets every pixel; none elsewhere.
+    """The forms, where the filter is known now, 3x3, and meets every pixel; none elsewhere, nor for microcontrollers.
 
     Engines of accelerators choose their own algorithm for a CONV_2D, so they are for CPUs alone.
     """
-    array = w.array()
-    if array is None or w.kernel != (3, 3) or {op.strides, op.dilation} != {(1, 1)} or not c.target.is_cpu:
+    known = c.array(w.w) is not None and c.target.is_cpu and not c.target.is_micro
+    if not known or w.kernel != (3, 3) or {op.strides, op.dilation} != {(1, 1)}:
         return []
     size = op.output_size(x.shape[1:3], w.kernel)
 
     def form(name: str, way: Way) -> Form:
-        return Form(name, _cost(c, x, w, size, way), lambda: _emit(c, op, x, array, size, way), beside=True)
+        return Form(name, _cost(c, x, w, size, way), lambda: _emit(c, op, x, w, size, way), beside=True)
 
     return [form(*each) for each in WAYS.items()]
 
 
-def _emit(c: Lowering, op: ops.Conv2D, x: Value, w: np.ndarray, size: Shape, way: Way) -> Value:
+def _emit(c: Lowering, op: ops.Conv2D, x: Value, w: Filter, size: Shape, way: Way) -> Value:
     x = pad_explicitly(c, x, _each(min, op.padding))  # what a negative padding leaves out is cut off first
     op = replace(op, padding=_each(max, op.padding))
     down, (top, _) = way.down, op.padding[0]
@@ -115,7 +118,7 @@ def _emit(c: Lowering, op: ops.Conv2D, x: Value, w: np.ndarray, size: Shape, way
     else:
         width = -(-size[1] // way.across.results) * way.across.results
         lines = _by_tiles(c, op, rows, w, down, way.across, width)
-    outputs = w.shape[0]
+    outputs = w.outputs
     joined = c(tfl.Concatenation(2), *(c.reshape(line, (x.shape[0], height, width * outputs)) for line in lines))
     whole = c.reshape(joined, (x.shape[0], down.results * height, width, outputs))
     return crop(c, whole, ((0, 0), (0, 0)), size)
@@ -126,27 +129,31 @@ def _each(bound: Callable[[int, int], int], padding: ops.Padding) -> ops.Padding
     return (bound(top, 0), bound(bottom, 0)), (bound(left, 0), bound(right, 0))
 
 
-def _by_rows(c: Lowering, op: ops.Conv2D, rows: list[Value], w: np.ndarray, down: Tiles) -> list[Value]:
+def _by_rows(c: Lowering, op: ops.Conv2D, rows: list[Value], w: Filter, down: Tiles) -> list[Value]:
     """Each row of the tiles of results, [N, height, width, outputs]."""
-    bias, flat = zero_bias(c, w.shape[0]), ops.Conv2D((1, 1), ((0, 0), op.padding[1]))
+    transformed = _of_rows(w, down)
     products = []
-    for a, row in enumerate(rows):
-        contracted, padding = fit_padding(c, flat, row, (1, 3))
-        products.append(c(tfl.Conv2D((1, 1), padding), contracted, c.constant(_transformed(w, down, a)), bias))
+    for row, taps in zip(rows, transformed, strict=True):
+        padded = pad_explicitly(c, row, ((0, 0), op.padding[1]))
+        batch, height, columns, channels = padded.shape
+        size = (batch, height, columns - 2, channels)
+        beside = c(tfl.Concatenation(3), *(c(tfl.Slice((0, 0, j, 0), size), padded) for j in range(3)))
+        products.append(_product(c, beside, w, _as_matrix(c, taps, w)))
     return [_times(c, y, down.unit**i) for i, y in enumerate(_results(c, down, products))]
 
 
 def _by_tiles(
-    c: Lowering, op: ops.Conv2D, rows: list[Value], w: np.ndarray, down: Tiles, across: Tiles, width: int
+    c: Lowering, op: ops.Conv2D, rows: list[Value], w: Filter, down: Tiles, across: Tiles, width: int
 ) -> list[Value]:
     """Each row of the tiles of results, [N, height, tiles across, results across * outputs]."""
-    bias, (left, _) = zero_bias(c, w.shape[0]), op.padding[1]
+    left, transformed = op.padding[1][0], _of_rows(w, down)
     columns = []
     for b in range(across.places):
         products = []
-        for a, row in enumerate(rows):
+        for row, taps in zip(rows, transformed, strict=True):
             contracted = _summed(c, row, across, b, 2, left, width // across.results)
-            products.append(c(tfl.Conv2D(), contracted, c.constant(_transformed(w, down, a, across, b)), bias))
+            matrix = c.reshape(_taps_summed(w, taps, across, b, 2), (w.shape[0], w.shape[3]))
+            products.append(_product(c, contracted, w, matrix))
         columns.append(_results(c, down, products))
     lines = []
     for i, line in enumerate(zip(*columns, strict=True)):
@@ -155,14 +162,34 @@ def _by_tiles(
     return lines
 
 
-def _transformed(w: np.ndarray, down: Tiles, a: int, across: Tiles | None = None, b: int = 0) -> np.ndarray:
-    """What the filter is at place (a, b) of a tile: [outputs, 1, 1 (3, of tiles of rows alone), inputs]."""
-    if is_described(w):
-        shape = (w.shape[0], 1, 3 if across is None else 1, w.shape[3])
-        return described(shape, f"winograd {down.places} {across and across.places} {a} {b} {fingerprint(w)}")
-    rows = np.einsum("i,oijc->ojc", down.of_filter()[a], w)
-    whole = rows if across is None else np.einsum("j,ojc->oc", across.of_filter()[b], rows)[:, None]
-    return whole.astype(w.dtype)[:, None]
+def _of_rows(w: Filter, down: Tiles) -> list[Value]:
+    """What the rows of the filter are at each place down a tile, [O, 1, 3, I]."""
+    copy = w.c(tfl.SliceWeight((0, 0, 0, 0), w.shape), w.w)
+    return [_taps_summed(w, copy, down, a, 1) for a in range(down.places)]
+
+
+def _taps_summed(w: Filter, taps: Value, tiles: Tiles, place: int, axis: int) -> Value:
+    """The filter's three taps along rows (axis 1) or columns (2) at a place of a tile, where there is one then."""
+    numbers, channels = tiles.of_filter()[place], w.shape[3]
+    numbers = numbers[::-1] if w.transposed else numbers
+    kernel = (3, 1) if axis == 1 else (1, 3)
+    of_each = np.repeat(numbers.astype(np.float32), channels).reshape(1, *kernel, channels)
+    return w.c(tfl.DepthwiseConv2D(padding="VALID"), taps, w.c.constant(of_each), zero_bias(w.c, channels))
+
+
+def _as_matrix(c: Lowering, taps: Value, w: Filter) -> Value:
+    """Three taps side by side, [O, 1, 3, I], as a product reads them: [outputs, 3 * inputs], or the other way round."""
+    outputs, inputs = w.shape[0], w.shape[3]
+    if not w.transposed:
+        return c.reshape(taps, (outputs, 3 * inputs))
+    each = [c.reshape(c(tfl.Slice((0, 0, j, 0), (outputs, 1, 1, inputs)), taps), (outputs, inputs)) for j in (2, 1, 0)]
+    return c(tfl.Concatenation(0), *each)
+
+
+def _product(c: Lowering, x: Value, w: Filter, matrix: Value) -> Value:
+    """Each pixel of [N, height, width, K] by a matrix that is made at each run."""
+    flat = c.reshape(x, (prod(x.shape[:3]), x.shape[3]))
+    return c.reshape(c(tfl.BatchMatmul(False, not w.transposed), flat, matrix), (*x.shape[:3], w.outputs))
 
 
 def _summed(c: Lowering, x: Value, tiles: Tiles, place: int, axis: int, padding: int, count: int) -> Value:
@@ -200,7 +227,7 @@ def _times(c: Lowering, y: Value, number: float) -> Value:
 
 
 def _cost(c: Lowering, x: Value, w: Filter, size: Shape, way: Way) -> float:
-    """Of the sums by filters, the products and the sums of two, and of what is held for them."""
+    """Of the filters' sums, the sums by filters, the products and the sums of two, and of what is held for them."""
     target, channels, outputs = c.target, w.inputs, w.outputs
     down, across = way.down, way.across
     height = -(-size[0] // down.results)
@@ -226,7 +253,12 @@ def _cost(c: Lowering, x: Value, w: Filter, size: Shape, way: Way) -> float:
     cost = sums(down.places, wide * channels, down)
     if across is not None:
         cost += sums(down.places * across.places, columns * channels, across)
-    cost += down.places * places * target.macs("conv.constant", contracted * columns * channels * outputs)
+    cost += down.places * places * target.product(columns, contracted * channels, outputs)
+    if across is None:  # a row's three taps side by side
+        cost += moved(2 * down.places, 2 * contracted * columns * channels)
+    made = 3 * channels * outputs
+    cost += target.moved("delegated", 2 * 3 * 4 * made) + down.places * target.macs("depthwise.constant", 3 * made)
+    cost += down.places * places * target.macs("depthwise.constant", made)
     for tiles, times in ((down, places), (across, down.results)):
         if tiles is not None:
             cost += moved(times * tiles.added(), 3 * columns * outputs) + moved(
@@ -236,7 +268,4 @@ def _cost(c: Lowering, x: Value, w: Filter, size: Shape, way: Way) -> float:
         cost += moved(down.results * results - 1, 2 * columns * outputs)
     joined = 2 * down.results * results * columns * outputs
     cost += moved(1, joined) + (moved(down.results, joined // down.results) if across is not None else 0)
-    held = 4 * down.places * places * contracted * channels * outputs + _PER_OPERATOR * (
-        operators + down.places * places
-    )
-    return cost + PER_STORED * target.per_mac["conv.constant"] * held
+    return cost + PER_STORED * target.per_mac["conv.constant"] * _PER_OPERATOR * (operators + 3 * down.places * places)

@@ -277,50 +277,39 @@ def write_rooted(out: Path, state: str) -> None:
     converter.build(rooted, state=state, **options).write(out / f"rooted-{state}.tflite")
 
 
-def check(program: Path, state: Path, trained: Path) -> None:
-    """Read a state that Kotlin wrote, and print how far it is from the expected one."""
-    with TrainingSession(program) as session:
-        session.restore(state)
-        found = np.concatenate([array.reshape(-1) for array in session.state().values()])
-    print(float(np.abs(found - np.fromfile(trained, np.float32)).max()))
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "check":
-        check(*map(Path, sys.argv[2:]))
-    else:
-        folder = Path(sys.argv[1])
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, each in enumerate(MODELS):
-            write(folder, each, number)
-        write_fit(folder)
-        write_noisy(folder)
-        write_wide(folder)
-        write_chosen(folder)
-        write_classes(folder, BATCH)
-        write_interchange(folder)
-        write_board(folder)
-        write_camera(folder)
-        write_rows(folder, BATCH)
-        write_blocks(folder)
-        write_lengths(folder)
-        write_generation(folder)
-        write_docs(folder)
-        of_rows = model("mlp", np.random.default_rng(0))
-        whole = Model(mixing, of_rows.params, of_rows.inputs)
-        options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}
-        converter.build(whole, **options).write(folder / "mixing.tflite")
-        labelled = named_loss("sparse_categorical_crossentropy", ignore=0)
-        converter.build(of_rows, loss=labelled, **options).write(folder / "masked.tflite")
-        converter.build(of_rows, optimizer=optax.sgd(1.0), **options).write(folder / "unit.tflite")
-        fading = optax.sgd(optax.linear_schedule(0.02, 0.0, 3))
-        converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
-        converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")
-        kept = {"update": "skip-lora-2", "signatures": ("train", "evaluate", "infer", "features")}
-        converter.build(of_rows, **kept, **options).write(folder / "kept.tflite")
-        parts = {"batch": BATCH, "micro_batch": 2, "optimizer": "adam"}
-        converter.build(of_rows, **kept, **parts).write(folder / "kept-by-2.tflite")
-        converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
-        for state in ("variables", "stateless"):
-            write_rooted(folder, state)
-        write_traces(folder)
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, each in enumerate(MODELS):
+        write(folder, each, number)
+    write_fit(folder)
+    write_noisy(folder)
+    write_wide(folder)
+    write_chosen(folder)
+    write_classes(folder, BATCH)
+    write_interchange(folder)
+    write_board(folder)
+    write_camera(folder)
+    write_rows(folder, BATCH)
+    write_blocks(folder)
+    write_lengths(folder)
+    write_generation(folder)
+    write_docs(folder)
+    of_rows = model("mlp", np.random.default_rng(0))
+    whole = Model(mixing, of_rows.params, of_rows.inputs)
+    options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}
+    converter.build(whole, **options).write(folder / "mixing.tflite")
+    labelled = named_loss("sparse_categorical_crossentropy", ignore=0)
+    converter.build(of_rows, loss=labelled, **options).write(folder / "masked.tflite")
+    converter.build(of_rows, optimizer=optax.sgd(1.0), **options).write(folder / "unit.tflite")
+    fading = optax.sgd(optax.linear_schedule(0.02, 0.0, 3))
+    converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
+    converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")
+    kept = {"update": "skip-lora-2", "signatures": ("train", "evaluate", "infer", "features")}
+    converter.build(of_rows, **kept, **options).write(folder / "kept.tflite")
+    parts = {"batch": BATCH, "micro_batch": 2, "optimizer": "adam"}
+    converter.build(of_rows, **kept, **parts).write(folder / "kept-by-2.tflite")
+    converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
+    for state in ("variables", "stateless"):
+        write_rooted(folder, state)
+    write_traces(folder)

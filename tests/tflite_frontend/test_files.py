@@ -73,8 +73,8 @@ def test_it_infers_what_the_file_infers(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.quick
 def test_a_fresh_head_trains_as_one_in_jax_on_the_files_features(tmp_path: Path) -> None:
-    (tmp_path / "net.tflite").write_bytes(exported("mobilenetv2-0.35"))
-    x, _ = CASES["mobilenetv2-0.35"].batch(ROWS, 1)
+    (tmp_path / "net.tflite").write_bytes(exported("flax-cnn"))
+    x, _ = CASES["flax-cnn"].batch(ROWS, 1)
     y = np.arange(ROWS) % 3
     model = tflite_frontend.Model(tmp_path / "net.tflite", classes=3)
     program = pocketune.build(model, update="head", optimizer="sgd", batch=ROWS, check=False)

@@ -20,11 +20,13 @@ class Method(NamedTuple):
     Attributes:
         update: the scheme.
         means: whether the head is set to class means first.
+        shrinkage: of the covariance that these are seen by; None: by distance alone.
         steps: whether steps follow, or are all.
     """
 
     update: str
     means: bool = False
+    shrinkage: str | None = None
     steps: bool = True
 
     @property
@@ -40,6 +42,7 @@ OURS = {
     "head": Method("head"),
     "means": Method("head", means=True, steps=False),
     "means, then head": Method("head", means=True),
+    "discriminant": Method("head", means=True, shrinkage="auto", steps=False),
 }
 #: All sides in order.
 SIDES = ("keras", *OURS)
@@ -108,7 +111,7 @@ class Ours:
 
     def train(self, x: Array, y: Array, rate: float, epochs: int, judge: Callable[[], None]) -> None:
         if self._method.means:
-            self._session.set_class_means(x, y)
+            self._session.set_class_means(x, y, self._method.shrinkage)
             judge()
         if not self._method.steps:
             return

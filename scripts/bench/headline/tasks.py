@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from examples import digits_cnn, efficientnet_lite, imu
-from examples.data import digits, mnist, motions
-from examples.weights import torch_file
-from examples.weights.packages import resource
+from examples import digits_cnn, efficientnet_lite, imu, minilm
+from examples.data import digits, mnist, motions, sentiment
+from nets import LENGTH, SIZE, efficientnet, sentences
 
 import keras  # isort: skip  after examples, which choose its backend
 
@@ -70,50 +69,17 @@ class Task:
         return Split(samples, Rows(x[validation], y[validation]), Rows(x[held_out], y[held_out]))
 
 
-SIZE = 96
 _RATES = {"full": (3e-4, 1e-3, 3e-3), "sparse": (3e-4, 1e-3, 3e-3), "head": (1e-3, 3e-3, 1e-2)}
-
-
-def efficientnet() -> keras.Model:
-    """EfficientNet-Lite0 with its weights of ImageNet as layers of Keras, and a new classifier.
-
-    Batch norms keep their statistics, as tutorials of fine-tuning call a net (`training=False`).
-    """
-    tensors = torch_file.read(resource(*efficientnet_lite.WEIGHTS))
-    layers = keras.layers
-
-    def unit(x: Any, conv: str, norm: str, stride: int = 1, active: bool = True) -> Any:
-        kernel = tensors[f"{conv}.weight"].transpose(2, 3, 1, 0)  # PyTorch has [out, in, H, W]
-        is_deep, size = kernel.shape[2] == 1, kernel.shape[:2]
-        if is_deep:
-            layer = layers.DepthwiseConv2D(size, stride, padding="same", use_bias=False, name=conv.replace(".", "_"))
-        else:
-            layer = layers.Conv2D(
-                kernel.shape[3], size, stride, padding="same", use_bias=False, name=conv.replace(".", "_")
-            )
-        normed = layers.BatchNormalization(epsilon=1e-3, name=f"{layer.name}_bn")
-        y = normed(layer(x), training=False)
-        layer.set_weights([kernel.transpose(0, 1, 3, 2) if is_deep else kernel])
-        normed.set_weights([tensors[f"{norm}.{part}"] for part in ("weight", "bias", "running_mean", "running_var")])
-        return layers.ReLU(6.0)(y) if active else y
-
-    image = keras.Input((SIZE, SIZE, 3), name="image")
-    x, number = unit(image, "_conv_stem", "_bn0", stride=2), 0
-    for stage in efficientnet_lite.STAGES:
-        for place in range(stage.blocks):
-            name, y = f"_blocks.{number}", x
-            if stage.expansion > 1:
-                y = unit(y, f"{name}._expand_conv", f"{name}._bn0")
-            y = unit(y, f"{name}._depthwise_conv", f"{name}._bn1", 1 if place else stage.stride)
-            y = unit(y, f"{name}._project_conv", f"{name}._bn2", active=False)
-            x, number = layers.Add()([x, y]) if x.shape == y.shape else y, number + 1
-    x = layers.GlobalAveragePooling2D()(unit(x, "_conv_head", "_bn1"))
-    return keras.Model(image, layers.Dense(10, name="classifier")(x), name="efficientnet_lite0")
 
 
 def _photographs() -> Rows:
     images = mnist.load()
     return Rows(efficientnet_lite.from_pixels(mnist.photographs(images.pixels[:2500], SIZE)), images.y[:2500])
+
+
+def _reviews() -> Rows:
+    texts = sentiment.load()
+    return Rows(minilm.tokenizer().encode(texts.texts, LENGTH), texts.y)
 
 
 def _worn_on_the_other_arm() -> Rows:
@@ -139,6 +105,17 @@ TASKS = {
             held_out=500,
             validation=250,
             rates=_RATES,
+        ),
+        Task(
+            "reviews",
+            f"MiniLM over {LENGTH} tokens with its own weights; sentences of film reviews, friendly or unfriendly",
+            sentences,
+            _reviews,
+            of_each=80,
+            held_out=1000,
+            validation=500,
+            rates={"full": (1e-5, 3e-5, 1e-4), "sparse": (1e-4, 3e-4, 1e-3), "head": (1e-3, 3e-3, 1e-2)},
+            epochs=5,
         ),
         Task(
             "activities",

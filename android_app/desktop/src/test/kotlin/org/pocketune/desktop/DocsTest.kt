@@ -55,11 +55,9 @@ class DocsTest {
         val given = "<!-- invisible-code-block: kotlin\nval given = \"planted\"\n-->\n"
         File(folder, "Page.kt").writeText(joined(blocksOf("planted", given + page)))
         assertContains(assertFailsWith<IllegalStateException> { runMain(File(folder, "Page.kt"), emptyList()) }.message!!, "planted")
-        for (marker in listOf("skip", "compile")) {
-            val marked = given + "<!-- $marker: next \"no reason\" -->\n" + page
-            File(folder, "Page.kt").writeText(joined(blocksOf("planted", marked)))
-            runMain(File(folder, "Page.kt"), emptyList())
-        }
+        val marked = listOf("skip", "compile").joinToString("") { "<!-- $it: next \"no reason\" -->\n" + page }
+        File(folder, "Page.kt").writeText(joined(blocksOf("planted", given + marked)))
+        runMain(File(folder, "Page.kt"), emptyList())
     }
 
     /** Runs a file in a process of its own, in the folder, as `android_app/desktop/run` does. */

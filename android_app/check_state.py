@@ -1,4 +1,6 @@
-"""How far a state that the trainer in Kotlin wrote is from the one that the host trained: `check_state.py PROGRAM TRAINED STATE...`.
+"""How far states that the trainer in Kotlin wrote are from the one that the host trained.
+
+    check_state.py PROGRAM TRAINED STATE...
 
 It needs what trains alone, so a test has its answer soon.
 """

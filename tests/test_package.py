@@ -60,6 +60,7 @@ def test_the_help_of_build_names_all_doors_by_public_names() -> None:
     assert not [part for part in PARTS if f"{part}." in said]
 
 
+@pytest.mark.quick
 def test_importing_it_imports_nothing() -> None:
     code = "import sys; before = set(sys.modules); import pocketune; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

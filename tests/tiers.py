@@ -20,7 +20,7 @@ import pytest
 
 LIST = Path(__file__).with_name("slow_cases.txt")
 #: Seconds of a CPU that the cases of a test may take in the quick run, and that its cheapest case may.
-CASES, FIRST = 1.0, 3.0
+CASES, FIRST = 1.0, 2.0
 #: Whether a case is slow by a mark in its file.
 BY_HAND = pytest.StashKey[bool]()
 

@@ -290,6 +290,7 @@ def test_help_loads_no_framework() -> None:
     assert "--recipe" in done.stdout
 
 
+@pytest.mark.quick
 def test_python_dash_m(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "converter", "inspect", str(tmp_path / "no.tflite")], capture_output=True

@@ -67,6 +67,7 @@ def test_a_file_has_the_logits_of_transformers(name: str, tmp_path: Path) -> Non
     near(file(tmp_path / "net.gguf", name), name)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", some("phi3"))
 def test_steps_of_lora_are_those_of_peft(name: str, tmp_path: Path) -> None:
     folder(tmp_path / "net", name)

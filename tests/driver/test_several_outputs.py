@@ -117,6 +117,7 @@ def total(params: Any, weight: Any) -> tuple[Any, dict[str, Any]]:
     return 0.5 * means["size"] + means["kind"], means
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "options",
     [{}, {"micro_batch": 2}, {"state": "stateless"}, {"state": "split", "micro_batch": 2}],

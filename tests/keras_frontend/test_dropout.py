@@ -121,6 +121,7 @@ def steps_of_keras(
         yield float(value), [np.asarray(w) for w in weights]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("make", "masks", "draws"), [(net, NET, 0), (noisy, [], 3), (recurrent, RECURRENT, 0)])
 def test_ten_steps_are_those_of_keras_with_the_same_random_numbers(
     make: Any, masks: Any, draws: int, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ def built(name: str, update: str = "full") -> converter.Program:
     return converter.build(model(name), update=update, batch=BATCH, check=False)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "update"),
     [

@@ -133,6 +133,7 @@ def test_an_old_runtime_is_given_no_such_file(monkeypatch: pytest.MonkeyPatch) -
         converter.build(model, target="tflite-2.16", **options)
 
 
+@pytest.mark.quick
 def test_a_full_disk_is_said(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, start: int, nbytes: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -199,6 +199,7 @@ def test_the_command_line_keeps_names_in_smaller_files_too(file: Path, tmp_path:
 SLOW = [pytest.param(form, update, marks=pytest.mark.slow) for form in FORMS for update in ("head", "last-2")]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("form", "update"), [("int8", "last-2"), ("uint8_io", "head"), *SLOW])
 def test_frozen_layers_of_quantised_files_keep_their_operators(form: str, update: str, tmp_path: Path) -> None:
     path, data = tmp_path / "net.tflite", quantised_nets()[form]

@@ -100,6 +100,7 @@ def test_a_fresh_head_trains_as_one_in_jax_on_the_files_features(tmp_path: Path)
     assert len(whole.parameters) > len(params)
 
 
+@pytest.mark.quick
 def test_deeper_layers_train_as_in_the_framework_that_made_the_file(tmp_path: Path) -> None:
     keras.utils.set_random_seed(3)
     net = keras.Sequential(

@@ -114,6 +114,7 @@ def real(tensor: FileTensor, stored: np.ndarray) -> np.ndarray:
     return (np.float32(scale) * (stored.astype(np.float32) - np.float32(zero))).astype(np.float32)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("path", ALL, indirect=True)
 def test_features_are_the_files_to_the_bit_and_a_fresh_head_learns_on_them(path: Path) -> None:
     model, file = tflite_frontend.Model(path, classes=5), read_file(path)

@@ -219,6 +219,7 @@ def wrong(pairs: list[tuple[str, Function, Function]]) -> Iterator[str]:
             yield f"{name} at {POINTS[~same]}: {found[~same]}, PyTorch {expected[~same]}"
 
 
+@pytest.mark.quick
 def test_some_are_as_in_pytorch() -> None:
     """One of each kind; the rest is left to the slow run."""
     chosen = {

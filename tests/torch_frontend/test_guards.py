@@ -78,6 +78,7 @@ def _all(m: Any, x: Any) -> Any:
     return y + (y.round() - y).data
 
 
+@pytest.mark.quick
 def test_what_can_be_read_trains_as_in_pytorch() -> None:
     """A true derivative of one's own, a region without gradients, a checkpoint, and what is taken out by `.data`."""
     assert dict(tried(lambda: (Called(_all), task_of((4,))), ["full/adamw"])) == {"full/adamw": []}

@@ -31,6 +31,7 @@ class Functions(nn.Module):
         return torch.cat([y.reshape(1, -1) for y in given], 1) * x
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("group", GROUPS)
 def test_values_and_gradients_are_those_of_pytorch(group: str, tmp_path: Path) -> None:
     module, x = Functions(GROUPS[group]), torch.ones(1, 1)

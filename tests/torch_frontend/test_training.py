@@ -65,6 +65,7 @@ def test_a_head_is_the_layer_of_its_weights_whose_names_have_dots() -> None:
     assert [row.parameter for row in program.manifest.update.table if row.fraction] == ["2.weight", "2.bias"]
 
 
+@pytest.mark.quick
 def test_tied_frozen_and_unused_weights(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, x = Tied(), torch.randint(0, 7, (4, 3))

@@ -64,6 +64,21 @@ _COMMANDS = {
     "search mine:model --data rows.npz --loss sparse_categorical_crossentropy --named --epochs 1 --seeds 2 "
     "--batch 4 --workers 0": ("scipy", "cloudpickle"),
 }
+#: Runs the command of each of its arguments, as the script that the wheel installs does, in one process.
+_EACH = """
+import importlib.metadata, shlex, sys
+(script,) = importlib.metadata.entry_points(group="console_scripts", name="pocketune")
+run = script.load()
+for line in sys.argv[1:]:
+    sys.argv = ["pocketune", *shlex.split(line)]
+    try:
+        run()
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{line}: ended with {end.code}")
+"""
+#: Those that get a process of their own: they start others, or read how they were started.
+_ALONE = ("learn", "search")
 #: Those that need what is downloaded, or cannot end without it.
 _LEFT = {"certify": "an engine"}
 
@@ -79,11 +94,16 @@ def test_every_command_runs(installed: Installed, tmp_path: Path) -> None:
 
         write_small_model(tmp_path / "small.gguf")
     assert "Usage" in installed.run(installed.command, "--help", at=tmp_path)
-    for line, needs in _COMMANDS.items():
-        if line.startswith("inspect"):
-            installed.run(installed.python, "-c", _TRAIN, at=tmp_path)
-        if all(importlib.util.find_spec(library) for library in needs):
-            installed.run(installed.command, *line.split(), at=tmp_path)
+    built, *others = (line for line, needs in _COMMANDS.items() if all(map(importlib.util.find_spec, needs)))
+    installed.run(installed.command, *built.split(), at=tmp_path)
+    building = [line for line in others if line.startswith("build")]
+    alone = [line for line in others if line.startswith(_ALONE)]
+    installed.run(installed.python, "-c", _EACH, *building, at=tmp_path)
+    installed.run(installed.python, "-c", _TRAIN, at=tmp_path)
+    reading = [line for line in others if line not in {*building, *alone}]
+    installed.run(installed.python, "-c", _EACH, *reading, at=tmp_path)
+    for line in alone:
+        installed.run(installed.command, *line.split(), at=tmp_path)
 
 
 def test_no_command_is_left_out() -> None:

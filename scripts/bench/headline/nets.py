@@ -1,10 +1,8 @@
-"""Nets with real weights as Keras models, which every side takes: EfficientNet-Lite0, MiniLM, a voice encoder."""
+"""Nets with real weights as Keras models, which every side takes: EfficientNet-Lite0 and MiniLM."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from examples import efficientnet_lite, minilm
 from examples.weights import safetensors_file, torch_file
@@ -89,7 +87,9 @@ def sentences() -> keras.Model:
         name = f"encoder.layer.{number}"
         attention = layers.MultiHeadAttention(_HEADS, _WIDTH // _HEADS, name=f"attention_{number}")
         parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
-        stored = [f"{part}.{kind}" for part in (*parts, f"{name}.attention.output.dense") for kind in ("weight", "bias")]
+        stored = [
+            f"{part}.{kind}" for part in (*parts, f"{name}.attention.output.dense") for kind in ("weight", "bias")
+        ]
         y = weighed(attention, x, *stored, value=x, attention_mask=ops.expand_dims(known, 1))
         x = normed(x + y, f"{name}.attention.output.LayerNorm")
         y = dense(x, f"{name}.intermediate.dense", 4 * _WIDTH, "gelu")

@@ -77,6 +77,7 @@ class Keras:
         self._first = self._model.get_weights()
 
     def begin(self) -> None:
+        self._keras.utils.set_random_seed(0)  # the order of rows
         self._model.set_weights(self._first)
         for variable in self._model.optimizer.variables:
             if not variable.path.endswith("learning_rate"):

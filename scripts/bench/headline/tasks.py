@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from nets import LENGTH, SIZE, efficientnet, sentences
 
 from examples import digits_cnn, efficientnet_lite, imu, minilm
 from examples.data import digits, mnist, motions, sentiment
-from nets import LENGTH, SIZE, efficientnet, sentences
 
 import keras  # isort: skip  after examples, which choose its backend
 

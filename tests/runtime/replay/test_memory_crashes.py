@@ -61,6 +61,7 @@ def killed(child: subprocess.Popen[str], after: float, reports: int) -> list[int
         found.append(int(line))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_training_killed_at_random_moments_loses_no_row_and_has_none_twice(kills: int, tmp_path: Path) -> None:
     """After all kills it is the memory of one process that nobody killed, to the byte, and within its limit."""

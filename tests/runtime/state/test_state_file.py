@@ -147,6 +147,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.quick
 @settings(max_examples=200)
 @given(
     st.sampled_from(

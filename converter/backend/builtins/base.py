@@ -67,6 +67,8 @@ class Operator(Op):
     #: Whether a quick kernel computes each element from those at its place, or only moves them: cheap enough to be run
     #: twice.
     is_cheap: ClassVar[bool] = False
+    #: The operand of which each of `scratch` is a copy that the kernel keeps apart from the arena where it is constant.
+    scratch_of: ClassVar[tuple[int | None, ...]] = ()
 
     def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
         """Return how the CPU delegate runs it, None when it stays with the runtime's own kernels.

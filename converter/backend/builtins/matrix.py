@@ -67,6 +67,7 @@ class BatchMatmul(Builtin):
     xnnpack = True
     product = "batch_matmul"
     factors = (1, 0)
+    scratch_of = (None, 1)
     adj_x: bool = False
     adj_y: bool = False
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from converter.backend.builtins.base import Delegated
+from converter.backend.schedule.memory import scratch_of
 from converter.ir import Graph, Node, Value
 from converter.ir.types import RESOURCE
 
@@ -37,7 +38,7 @@ class Bound:
             op, run = node.op, runs[node]
             reads += ((tensors[v], i) for v in node.inputs if v in tensors)
             if run is None:
-                scratch.append(sum(op.scratch(tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs))))
+                scratch.append(sum(scratch_of(graph, node)))
             else:
                 scratch.append(run.scratch)
             if run is None and op.keeps_data and node.inputs[0] in tensors and node.output not in new:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter
 
 from converter.ir import Graph, Node, Value
@@ -76,6 +76,13 @@ def lifetimes(graph: Graph, order: Sequence[Node]) -> dict[Value, tuple[int, int
     return spans
 
 
+def scratch_of(graph: Graph, node: Node) -> list[int]:
+    """Return the bytes of each temporary tensor that a node's kernel keeps in the arena while it runs."""
+    copied = chain(node.op.scratch_of, repeat(None))
+    sizes = zip(node.op.scratch(*_types(node)), copied, strict=False)
+    return [size for size, operand in sizes if operand is None or node.inputs[operand] not in graph.constants]
+
+
 def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
     """Return the arena of a graph in the order in which its nodes stand; `lent`: its inputs lie in who runs it."""
     absent = {*_in_place_operands(graph), *(graph.inputs if lent else ())}
@@ -91,7 +98,7 @@ def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
         if value not in owner and value.dtype != RESOURCE
     ]
     for i, node in enumerate(graph.nodes):
-        requests += [(size, i, i, None, f"{node.op.name} scratch") for size in node.op.scratch(*_types(node))]
+        requests += [(size, i, i, None, f"{node.op.name} scratch") for size in scratch_of(graph, node)]
     # The runtime places what lives through the whole run first, then the largest, the earliest among equals.
     requests.sort(key=lambda r: (0, 0, 0) if (r[1], r[2]) == (0, end) else (1, -r[0], r[1]))
     placed: dict[Value, Allocation] = {}

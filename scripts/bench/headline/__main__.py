@@ -10,7 +10,7 @@ memory and a program that is open (for TensorFlow: its graph traced) to the firs
 accuracy, its mean over the choices of samples, stays at full's own: the mean of ours full behind all epochs, minus half
 its standard deviation over the choices. It stands still while the net is judged, twice an epoch. Setting up on the
 phone counts: filling the cache of features, class means. Building the program on the host does not. Each side's rate is
-the best of three on validation rows.
+the best of three on validation rows, on average over the first choices of samples.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> list[dict[str
         folder = Path(made)
         arrays = {f"{part}/{axis}": array for part, rows in parts.items() for axis, array in rows._asdict().items()}
         np.savez(folder / "rows.npz", **arrays)
-        (folder / "task.json").write_text(json.dumps({"batch": task.batch, "epochs": epochs, "choices": choices}))
+        settings = {"batch": task.batch, "epochs": epochs, "choices": choices, "compared": min(task.compared, choices)}
+        (folder / "task.json").write_text(json.dumps(settings))
         model = task.build()
         model.save(folder / "model.keras")
         for method in {OURS[side].file: OURS[side] for side in ("full", *sides) if side in OURS}.values():

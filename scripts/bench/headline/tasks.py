@@ -42,6 +42,7 @@ class Task:
         of_each: samples of each class.
         held_out, validation: how many rows, the first ones of the data.
         rates: what learning rates are chosen among, by what trains: `full`, `sparse`, `head`.
+        compared: with how many choices of samples.
         batch, epochs: of every training.
     """
 
@@ -53,6 +54,7 @@ class Task:
     held_out: int
     validation: int
     rates: Mapping[str, tuple[float, ...]]
+    compared: int = 3
     batch: int = 8
     epochs: int = 8
 

@@ -1,8 +1,8 @@
 """Trains one side of a task in a process of its own: `worker.py FOLDER SIDE RATE...`, one JSON object on stdout.
 
-FOLDER holds `rows.npz`, `task.json` (batch, epochs, choices) and the side's program. Rates are compared by the
-validation rows with the first choice of samples; with the best each choice is learned, and judged by the held-out rows.
-Clocks stand still while the net is judged.
+FOLDER holds `rows.npz`, `task.json` (batch, epochs, choices, compared) and the side's program. Rates are compared by
+the validation rows with the first choices of samples; with the best each choice is learned, and judged by the held-out
+rows. Clocks stand still while the net is judged.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def main() -> None:
     side.train(*of("sample_0"), rates[0], 1, lambda: None)
     tried = {}
     for rate in rates if len(rates) > 1 else ():
-        ends = curve(side, of("sample_0"), of("validation"), rate, epochs)[-3:]
-        tried[rate] = float(np.mean([each["accuracy"] for each in ends]))
+        found = [curve(side, of(f"sample_{n}"), of("validation"), rate, epochs) for n in range(task["compared"])]
+        tried[rate] = float(np.mean([each["accuracy"] for one in found for each in one[-3:]]))
     rate = max(tried, key=tried.__getitem__) if tried else rates[0]
     curves = [curve(side, of(f"sample_{n}"), of("held_out"), rate, epochs) for n in range(task["choices"])]
     print(json.dumps({"side": name, "rate": rate, "rates": tried, "peak_bytes": peak_bytes(), "curves": curves}))

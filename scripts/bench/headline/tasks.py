@@ -107,6 +107,8 @@ TASKS = {
             held_out=500,
             validation=250,
             rates=_RATES,
+            compared=1,
+            epochs=6,
         ),
         Task(
             "reviews",
@@ -117,6 +119,7 @@ TASKS = {
             held_out=1000,
             validation=500,
             rates={"full": (1e-5, 3e-5, 1e-4), "sparse": (1e-4, 3e-4, 1e-3), "head": (1e-3, 3e-3, 1e-2)},
+            compared=1,
             epochs=5,
         ),
         Task(

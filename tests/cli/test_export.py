@@ -153,6 +153,7 @@ def test_weights_as_safetensors(tmp_path: Path, run: Run) -> None:
     assert all(np.array_equal(written[name], expected[name]) for name in written)
 
 
+@pytest.mark.quick
 def test_a_keras_model_with_the_trained_weights(tmp_path: Path, run: Run) -> None:
     layers = [keras.Input((4,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(3)]
     keras.Sequential(layers).save(tmp_path / "m.keras")

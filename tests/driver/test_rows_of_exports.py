@@ -85,6 +85,7 @@ def test_a_program_of_one_row_is_exported_for_any_number_of_them(tmp_path: Path)
     check(program.export_inference(tmp_path / "plain.tflite"), reference, shape, "top_k")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", quick(LAYERS, SOME))
 def test_layers(name: str, tmp_path: Path) -> None:
     model, shape = layer(name)

@@ -67,6 +67,7 @@ def test_targets_of_another_shape_name_the_y_to_build_with(call: Callable[[Any, 
         call(session, y)
 
 
+@pytest.mark.quick
 def test_the_y_that_is_named_trains() -> None:
     module = nn.Linear(5, 4)
     described = jax.ShapeDtypeStruct((1,), "int32")

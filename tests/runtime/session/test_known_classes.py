@@ -22,6 +22,7 @@ from tests.manifest import programs
 from tests.runtime.session.class_nets import HIDDEN, INPUTS, NAMES, OWN, built, rows_of_classes, small_model
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("softmax", [False, True])
 def test_a_step_is_that_of_the_known_classes_alone(softmax: bool) -> None:
     """A softmax over the classes that there are, by jax.grad; the free rows do not move."""

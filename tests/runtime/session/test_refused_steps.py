@@ -214,6 +214,7 @@ def test_slots_that_begin_infinite_may_stay_so(state: str) -> None:
         session.fit(GOOD, Y, epochs=2, progress=False)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("target", ["litert-2", "gpu", "web", "hexagon", "tflm"])
 def test_targets_train_beside_what_is_cut_off(target: str) -> None:
     """Rows below 0 are cut off by selecting in front of a root: as JAX has it, on every target."""

@@ -105,6 +105,7 @@ FACTORS = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("built", [1e-3, *(pytest.param(rate, marks=pytest.mark.slow) for rate in (1.0, 0.25))])
 @pytest.mark.parametrize("name", FACTORS)
 def test_the_rate_is_that_which_is_given_or_else_that_it_was_built_with(name: str, built: float) -> None:

@@ -1,7 +1,7 @@
 """Time to accuracy: what a person waits for until a net is as good as full training makes it.
 
     scripts/pretrained
-    .venv/bin/python scripts/bench/headline --json out/headline.json       # 20 minutes of one core
+    .venv/bin/python scripts/bench/headline --json out/headline.json       # hours of one core
     .venv/bin/python scripts/bench/headline --task handwriting --choices 2 # one task, quickly
 
 Every side trains the same Keras model from the same weights with Adam on the same choices of samples, on one core, in

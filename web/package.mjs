@@ -76,6 +76,7 @@ await writeFile(
         "federated",
         "litert",
         "NOTICE",
+        "web.md",
       ],
     },
     null,

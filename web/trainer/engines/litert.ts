@@ -29,6 +29,9 @@ export function liteRt(source: LiteRtSource = {}): RuntimeFactory {
   // Whoever opens a program learns of it.
   engine.catch(() => undefined);
   return async (program) => {
+    if (!("document" in globalThis || "importScripts" in globalThis)) {
+      throw new RuntimeFailedError(`${NAME} runs in pages and workers, and this is neither`);
+    }
     try {
       const model = await (await engine).loadAndCompile(program.data, { accelerator: "wasm" });
       return new LiteRtRuntime(model, { runtime: NAME, runs: "wasm", fallback: null });

@@ -100,16 +100,24 @@ def averaged(
         for number in range(rounds):
             some = [people[k] for k in took[number]] if number < len(took) else people
             found = []
-            for x, y in some:
-                session.set_state(state)
-                begun = number * epochs
-                session.fit(x, y, begun + epochs, rate, progress=False, seed=0, initial_epoch=begun)
-                found.append({name: session.state()[name].astype(np.float64) for name in trained})
+            for rows in some:
+                own = _after(session, state, rows, number, epochs, rate)
+                found.append({name: own[name].astype(np.float64) for name in trained})
             weights = np.array([len(y) for _, y in some], np.float64)
             weights /= weights.sum()
             mean = {name: sum(w * one[name] for w, one in zip(weights, found, strict=True)) for name in trained}
             state = state | {name: array.astype(np.float32) for name, array in mean.items()}
     return {name: state[name] for name in trained}
+
+
+def _after(
+    session: TrainingSession, state: dict[str, np.ndarray], rows: Rows, number: int, epochs: int, rate: float
+) -> dict[str, np.ndarray]:
+    """Return a person's state after the local training of a round, which begins with `state`."""
+    session.set_state(state)
+    begun = number * epochs
+    session.fit(*rows, begun + epochs, rate, progress=False, seed=0, initial_epoch=begun)
+    return session.state()
 
 
 def apart(
@@ -136,12 +144,9 @@ def apart(
     with TrainingSession(program.data) as session:
         states = [session.state() for _ in people]
         for number in range(rounds):
-            for k, (x, y) in enumerate(people):
+            for k, rows in enumerate(people):
                 begins(states[k])
-                session.set_state(states[k])
-                begun = number * epochs
-                session.fit(x, y, begun + epochs, rate, progress=False, seed=0, initial_epoch=begun)
-                states[k] = session.state()
+                states[k] = _after(session, states[k], rows, number, epochs, rate)
             for name in travels:
                 mean = np.average([state[name].astype(np.float64) for state in states], 0, weights).astype(np.float32)
                 for state in states:

@@ -82,7 +82,7 @@ def _shifted(c: Lowering, columns: Value, axis: int, taps: int, tap: int, begin:
 
 
 def _interleaved(c: Lowering, phases: list[Value], axis: int, size: int) -> Value:
-    """Return one image whose every so manieth row (axis 0) or column (1) is that of a phase, `size` of them."""
+    """Return one image in which the rows (axis 0) or columns (1) of the phases take turns, `size` of them in all."""
     batch, height, width, channels = phases[0].shape
     stride = len(phases)
     if axis == 0:

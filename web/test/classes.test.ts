@@ -44,7 +44,7 @@ function discriminant(rows: Float64Array[], labels: number[], shrinkage: Shrinka
 test("weights and biases of a discriminant are those of scikit-learn", () => {
   const vectors: { shrinkage: Shrinkage; x: number[][]; y: number[]; weights: number[][]; biases: number[] }[] =
     JSON.parse(readFileSync("../tests/runtime/discriminants.json", "utf8"));
-  assert.equal(vectors.length, 6);
+  assert.equal(vectors.length, 8);
   for (const { shrinkage, x, y, weights, biases } of vectors) {
     const rows = x.map((row) => Float64Array.from(row));
     const made = discriminant(rows, y, shrinkage);

@@ -139,7 +139,8 @@ def _reads_features(c: Compilation, layer: LastLayer, head: ClassHead) -> bool:
     rows = layer.product.output.shape[0]
     if given.type.size != rows * width:
         return False
-    made = {name: rng.normal(size=p.model_value.shape).astype(np.float32) for name, p in weights.items()}
+    # Numbers of about 1 come out, however wide the layer is: those of float32 then differ by rounding alone.
+    made = {name: (rng.normal(size=p.model_value.shape) / width**0.5).astype(np.float32) for name, p in weights.items()}
     x = rng.normal(size=given.shape).astype(np.float32)
     stored = {name: p.view.apply(made[name]) for name, p in weights.items()}
     outputs, _ = evaluate(rest, [x], **stored)

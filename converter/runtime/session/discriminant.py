@@ -59,12 +59,25 @@ def _shrunk(centred: np.ndarray, shrinkage: float | None) -> tuple[float, np.nda
 
 
 def _solved(rows: np.ndarray, diagonal: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return what rows^T rows + diag(diagonal) takes to `right` [inputs, columns].
+    """Return what rows^T rows + diag(diagonal) takes to `right` [inputs, columns], as scikit-learn's least squares do.
+
+    An input whose variance is 0 beside that of others, but for rounding, has no part in it: layer norms leave some of
+    1e-32. Raises UsageError where no input varies, or the matrix of the others is singular.
+    """
+    variances = (rows**2).sum(0) + diagonal
+    least = np.finfo(np.float64).eps * variances.max()
+    varies = variances > len(diagonal) * least
+    found = np.zeros(right.shape)
+    found[varies] = _solved_of_varying(rows[:, varies], diagonal[varies], right[varies], least)
+    return found
+
+
+def _solved_of_varying(rows: np.ndarray, diagonal: np.ndarray, right: np.ndarray, least: float) -> np.ndarray:
+    """Return the same of inputs that all vary; no pivot is `least` or below.
 
     Of fewer rows than inputs by the identity of Woodbury, whose matrix is [rows, rows]: the covariance of 1,280 inputs
-    alone has 13 MB. Raises UsageError where the matrix is singular.
+    alone has 13 MB.
     """
-    least = np.finfo(np.float64).eps * ((rows**2).sum(0) + diagonal).max()
     if len(rows) < len(diagonal) and diagonal.min() > least:
         scaled, begun = rows / diagonal, right / diagonal[:, None]
         lower = np.linalg.cholesky(np.eye(len(rows)) + scaled @ rows.T)
@@ -73,7 +86,7 @@ def _solved(rows: np.ndarray, diagonal: np.ndarray, right: np.ndarray) -> np.nda
         lower = np.linalg.cholesky(rows.T @ rows + np.diag(diagonal))
     except np.linalg.LinAlgError:
         lower = np.zeros((1, 1))
-    if np.diag(lower).min() ** 2 <= least:
+    if not len(lower) or np.diag(lower).min() ** 2 <= least:
         raise UsageError(
             "the features of a class do not differ enough for a covariance: pass more samples of each class (two at "
             "least), or a larger shrinkage",

@@ -41,6 +41,27 @@ def test_means_are_those_of_numpy_and_classes_the_nearest_of_scikit_learn() -> N
             np.testing.assert_array_equal(session.infer(others).argmax(1), nearest.predict(session.features(others)))
 
 
+def test_a_wide_layer_reads_its_features() -> None:
+    """The product of 1,280 inputs differs from NumPy's by rounding, which is not another layer."""
+    rng, y = np.random.default_rng(0), np.arange(40) % 10
+    params = {
+        "first": rng.normal(size=(3, 1280)).astype(np.float32),
+        "last": {"w": rng.normal(size=(1280, 10)).astype(np.float32), "b": np.zeros(10, np.float32)},
+    }
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        return jax.nn.relu(x @ params["first"]).mean((1, 2)) @ params["last"]["w"] + params["last"]["b"]
+
+    model = Model(apply, params, [jax.ShapeDtypeStruct((1, 3, 3, 3), "float32")])
+    x = (rng.normal(size=(10, 3, 3, 3))[y] + 0.1 * rng.normal(size=(40, 3, 3, 3))).astype(np.float32)
+    program = built(model, classes="10+1", labels=None, batch=32, target="litert-2/x86-64")
+    with TrainingSession(program.data) as session:
+        session.set_class_means(x, y)
+        features = session.features(x)
+        nearest = NearestCentroid().fit(features, y)
+        np.testing.assert_array_equal(session.infer(x).argmax(1), nearest.predict(features))
+
+
 def test_slots_of_a_class_begin_anew() -> None:
     x, y = rows_of_classes()
     with TrainingSession(built().data) as session:

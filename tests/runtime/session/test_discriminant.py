@@ -20,6 +20,8 @@ from jax_frontend import Model
 from tests.runtime.session.class_nets import OWN, built, rows_of_classes
 from tests.runtime.session.test_class_means import _digits_net
 
+#: So many inputs has what is seen with an input of 1e-30, as a layer norm leaves it.
+FADED = 7
 VECTORS = Path(__file__).parents[1] / "discriminants.json"
 
 
@@ -42,6 +44,19 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf(rows: int, inputs: int) -> Non
     x = np.random.default_rng(rows).standard_normal((rows, inputs)) * np.arange(1, inputs + 1)
     x -= x.mean(0)
     assert _ledoit_wolf(x) == pytest.approx(ledoit_wolf_shrinkage(x, assume_centered=True), abs=1e-12)
+
+
+def test_inputs_that_hardly_vary_have_no_part() -> None:
+    """Layer norms leave inputs of 1e-32: then the others decide, in a step of Cholesky and by Woodbury's identity."""
+    rng = np.random.default_rng(2)
+    for rows, inputs in ((60, 5), (12, 30)):
+        y = np.arange(rows) % 3
+        x = rng.normal(size=(rows, inputs)) + y[:, None]
+        x[:, 2] *= 1e-30
+        oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, y)
+        weights, biases = discriminant(x, y, oracle.means_, None)
+        np.testing.assert_allclose(softmax(x @ weights.T + biases, axis=1), oracle.predict_proba(x), atol=1e-9)
+        assert not weights[:, 2].any()
 
 
 @pytest.mark.quick
@@ -102,9 +117,13 @@ def vectors() -> list[dict[str, Any]]:
         (1.0, (4, 4), 1),
         ("auto", (6, 5, 4), 40),
         (0.1, (2, 3), 12),
+        ("auto", (9, 8), FADED),
+        ("auto", (3, 3), FADED),
     ):
         y = np.repeat(np.arange(len(counts)), counts)
         x = np.round(rng.standard_normal((len(y), inputs)) * np.arange(1, inputs + 1) + 2 * y[:, None], 3)
+        if inputs == FADED:
+            x[:, 1] *= 1e-30
         oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x, y)
         # Of two classes scikit-learn gives the difference of their rows.
         means, shares = oracle.means_, np.bincount(y) / len(y)

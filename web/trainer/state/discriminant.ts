@@ -113,12 +113,32 @@ function scatter(rows: readonly Float64Array[]): Matrix {
 }
 
 /**
- * What the products of rows, added up, and a diagonal take to each of `right`. Of fewer rows than inputs by the identity of
- * Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+ * What the products of rows, added up, and a diagonal take to each of `right`. An input whose variance is 0 beside that of
+ * others, but for rounding, has no part in it: layer norms leave some of 1e-32.
  */
 function solved(rows: readonly Float64Array[], diagonal: Float64Array, right: readonly Float64Array[]): Float64Array[] {
   const variances = rows.reduce((sums, row) => sums.map((sum, i) => sum + (row[i] ?? 0) ** 2), diagonal);
   const least = SINGULAR * variances.reduce((most, it) => Math.max(most, it), 0);
+  const varying = [...variances.keys()].filter((i) => (variances[i] ?? 0) > diagonal.length * least);
+  if (varying.length === 0) refuse();
+  const of = (row: Float64Array) => Float64Array.from(varying, (i) => row[i] ?? 0);
+  return solvedOfVarying(rows.map(of), of(diagonal), right.map(of), least).map((found) => {
+    const whole = new Float64Array(diagonal.length);
+    for (const [at, i] of varying.entries()) whole[i] = found[at] ?? 0;
+    return whole;
+  });
+}
+
+/**
+ * The same of inputs that all vary; no pivot is `least` or below. Of fewer rows than inputs by the identity of Woodbury,
+ * whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+ */
+function solvedOfVarying(
+  rows: readonly Float64Array[],
+  diagonal: Float64Array,
+  right: readonly Float64Array[],
+  least: number,
+): Float64Array[] {
   if (rows.length >= diagonal.length || !diagonal.every((it) => it > least)) {
     const covariance = scatter(rows);
     for (const [i, line] of covariance.entries()) line[i] = (line[i] ?? 0) + (diagonal[i] ?? 0);
@@ -151,15 +171,17 @@ function factorize(matrix: Matrix, least: number): void {
     for (const [j, other] of matrix.slice(0, i + 1).entries()) {
       let sum = line[j] ?? 0;
       for (let k = 0; k < j; k++) sum -= (line[k] ?? 0) * (other[k] ?? 0);
-      if (i === j && !(sum > least)) {
-        throw new InputError(
-          "the features of a class do not differ enough for a covariance: pass more samples of each class (two at least), " +
-            "or a larger shrinkage",
-        );
-      }
+      if (i === j && !(sum > least)) refuse();
       line[j] = i === j ? Math.sqrt(sum) : sum / (other[j] ?? 1);
     }
   }
+}
+
+function refuse(): never {
+  throw new InputError(
+    "the features of a class do not differ enough for a covariance: pass more samples of each class (two at least), " +
+      "or a larger shrinkage",
+  );
 }
 
 /** What the factorized matrix takes to `right`. */

@@ -101,11 +101,30 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
         }
 
         /**
-         * What the products of [rows], added up, and [diagonal] take to each of [right]. Of fewer rows than inputs by the
-         * identity of Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+         * What the products of [rows], added up, and [diagonal] take to each of [right]. An input whose variance is 0 beside
+         * that of others, but for rounding, has no part in it: layer norms leave some of 1e-32.
          */
         private fun solved(rows: List<DoubleArray>, diagonal: DoubleArray, right: List<DoubleArray>): List<DoubleArray> {
-            val least = SINGULAR * diagonal.indices.maxOf { i -> rows.sumOf { it[i] * it[i] } + diagonal[i] }
+            val variances = DoubleArray(diagonal.size) { i -> rows.sumOf { it[i] * it[i] } + diagonal[i] }
+            val least = SINGULAR * variances.max()
+            val varying = diagonal.indices.filter { variances[it] > diagonal.size * least }
+            if (varying.isEmpty()) refuse()
+            fun of(row: DoubleArray) = DoubleArray(varying.size) { row[varying[it]] }
+            return solvedOfVarying(rows.map(::of), of(diagonal), right.map(::of), least).map { found ->
+                DoubleArray(diagonal.size).also { varying.forEachIndexed { at, i -> it[i] = found[at] } }
+            }
+        }
+
+        /**
+         * The same of inputs that all vary; no pivot is [least] or below. Of fewer rows than inputs by the identity of
+         * Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+         */
+        private fun solvedOfVarying(
+            rows: List<DoubleArray>,
+            diagonal: DoubleArray,
+            right: List<DoubleArray>,
+            least: Double,
+        ): List<DoubleArray> {
             if (rows.size >= diagonal.size || !(diagonal.min() > least)) {
                 val covariance = scatter(rows)
                 for (i in diagonal.indices) covariance[i][i] += diagonal[i]
@@ -131,16 +150,16 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
                     val other = matrix[j]
                     var sum = line[j]
                     for (k in 0 until j) sum -= line[k] * other[k]
-                    if (i == j && !(sum > least)) {
-                        throw InputException(
-                            "the features of a class do not differ enough for a covariance: pass more samples of each class " +
-                                "(two at least), or a larger shrinkage",
-                        )
-                    }
+                    if (i == j && !(sum > least)) refuse()
                     line[j] = if (i == j) sqrt(sum) else sum / other[j]
                 }
             }
         }
+
+        private fun refuse(): Nothing = throw InputException(
+            "the features of a class do not differ enough for a covariance: pass more samples of each class (two at least), " +
+                "or a larger shrinkage",
+        )
 
         /** What the factorized matrix takes to [right]. */
         private fun substituted(lower: Array<DoubleArray>, right: DoubleArray): DoubleArray {

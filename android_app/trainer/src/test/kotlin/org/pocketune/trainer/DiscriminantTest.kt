@@ -29,7 +29,7 @@ class DiscriminantTest {
     @Test
     fun `weights and biases are those of scikit-learn`() {
         val vectors = Json.decodeFromString<List<Found>>(File("../../tests/runtime/discriminants.json").readText())
-        assertEquals(6, vectors.size)
+        assertEquals(8, vectors.size)
         for (found in vectors) {
             val rows = found.x.map { it.toDoubleArray() }
             val shrinkage = found.shrinkage.doubleOrNull?.let(Shrinkage::By) ?: Shrinkage.Auto

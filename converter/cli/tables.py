@@ -19,7 +19,7 @@ from converter.backend.targets import unit_of
 from converter.cli.inspection import Contents, Surveyed
 from converter.driver.program import Choice
 from converter.ir.paths import layer_of_weight
-from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
+from converter.program.manifest import Certificate, Manifest, StateTensor, TensorSpec, UpdateRow
 from converter.program.origins import PHASES
 from converter.support.folding import fold
 from converter.support.invocation import command
@@ -250,7 +250,7 @@ class Results:
         self.table("Signatures", ("signature", "", "name", "type", "role"), signatures)
         stored = {tensor.tensor: tensor for tensor in manifest.state_tensors}
         parameters: list[tuple[str, ...]] = [
-            (p.name, f"{p.dtype}{list(p.shape)}", " ".join(str(list(stored[piece.tensor].shape)) for piece in p.pieces))
+            (p.name, f"{p.dtype}{list(p.shape)}", " ".join(_as_stored(stored[piece.tensor]) for piece in p.pieces))
             for p in manifest.parameters
         ]
         columns_of = ("parameter", "in the model", "as stored")
@@ -360,6 +360,11 @@ def _error(value: float | None) -> str:
 def _ms(milliseconds: float) -> str:
     """Return a time, with more digits of a short one; blank where there is none."""
     return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}" if milliseconds else ""
+
+
+def _as_stored(tensor: StateTensor) -> str:
+    """Return the shape in which a state tensor is stored, and its type where that is not the weight's."""
+    return f"{'int8' * (tensor.dtype == 'int8')}{list(tensor.shape)}"
 
 
 def _is_statistic(name: str, table: Sequence[UpdateRow]) -> bool:

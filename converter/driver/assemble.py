@@ -166,7 +166,7 @@ def _drawn(
         stored |= frozen
         if (language := done.source.language) is not None and language.gguf is not None:
             metadata[gguf_names.ENTRY] = language.gguf.entry()
-    if done.plain is not None:
+    if done.plain is not None and not done.integers:
         metadata[MERGE], frozen = entries.merging(done.plain, tensors)
         stored |= frozen
     derived = {}
@@ -230,7 +230,7 @@ def _manifest(
                 "name": p.name,
                 "shape": list(p.model_value.shape),
                 "dtype": p.model_value.dtype.name,
-                "pieces": [{"tensor": tensors[p.name], "view": p.view.to_json()}],
+                "pieces": [entries.piece(p, tensors)],
                 "frozen": entries.frozen_part(p) if p.name in cut else None,
             }
             for p in parameters.values()
@@ -321,7 +321,12 @@ def _built(graph: Graph) -> Graph:
     """Return the graph with parameters whose values are in the order of storage, and lie where they were."""
     after = graph.copy()
     after.parameters = {
-        v: replace(p, model_value=p.view.of(p.model_value).reshape(v.shape), view=View())
+        v: replace(
+            p,
+            model_value=(p.view.of(p.model_value) if p.integers is None else p.value).reshape(v.shape),
+            view=View(),
+            integers=None,
+        )
         for v, p in graph.parameters.items()
     }
     return after

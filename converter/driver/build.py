@@ -223,11 +223,11 @@ def _of_several_rows(imported: Import, request: Request, source: Source) -> tupl
 
 def _without_exported(done: Compilation, exported: Collection[int]) -> Compilation:
     """Return what is done without the signature that is there to be exported alone."""
-    if not exported or done.graphs.exported is not None:
+    alone = {f"{INFER}{rows}" for rows in exported} & done.program.keys()
+    if not alone:
         return done
-    (rows,) = exported
-    program = {name: graph for name, graph in done.program.items() if name != f"{INFER}{rows}"}
-    return replace(done.staged(exported=done.program[f"{INFER}{rows}"]), program=Module(program))
+    program = {name: graph for name, graph in done.program.items() if name not in alone}
+    return replace(done.staged(exported=done.program[alone.pop()]), program=Module(program))
 
 
 def _program_of(imported: Import, request: Request, needs_weights: bool, transposed: Collection[str]) -> Module:

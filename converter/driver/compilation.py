@@ -14,6 +14,7 @@ from converter.frontends.source import FileExport, Source
 from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.module import Module
+from converter.ir.quantization import Integers
 from converter.program.manifest import ClassHead
 from converter.support.notes import Note
 from converter.training.losses import JointLoss, Loss
@@ -105,6 +106,7 @@ class Compilation:
         by_batch: batch normalization layers that take the statistics of the batch.
         normalized: what these layers read, by layer.
         rule: the update of every parameter.
+        integers: how trained weights are stored in int8, by name; those that are not there are float32.
         counter: the number of the call, which random numbers are made of, and what keeps it.
         step: how a step is cut into signatures.
         goal: the loss, joined with the model.
@@ -137,6 +139,7 @@ class Compilation:
     by_batch: Sequence[BatchNorm] = ()
     normalized: Mapping[str, Value] = field(default_factory=dict)
     rule: OptimizerProgram = NOT_YET
+    integers: Mapping[str, Integers] = field(default_factory=dict)
     counter: tuple[Value, Parameter] = NOT_YET
     step: StepForm = NOT_YET
     goal: Loss | JointLoss = NOT_YET

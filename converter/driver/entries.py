@@ -14,6 +14,7 @@ from converter.ir.described import is_uniform
 from converter.program.adapters import LowRank
 from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET, ClassHead
 from converter.program.merge import Merge, MergedWeight
+from converter.training.int8_state import SCALES
 from converter.training.schemes import Adapter, Plain, SchemeRow
 from converter.training.watch import FINITE
 
@@ -100,6 +101,13 @@ def state_tensor(tensor: str, value: Value, parameter: Parameter) -> dict[str, A
     model = {"name": parameter.name, "shape": list(parameter.model_value.shape), "view": parameter.view.to_json()}
     kind = {"shape": list(value.shape), "dtype": value.dtype.name, "slot": parameter.kind == "slot"}
     return {"tensor": tensor, **kind, "model": model}
+
+
+def piece(parameter: Parameter, tensors: Mapping[str, str]) -> dict[str, Any]:
+    """Return where a trained weight lies in the state, and what its integers are multiplied by."""
+    form, scales = parameter.integers, tensors.get(parameter.name + SCALES)
+    where = {"tensor": tensors[parameter.name], "view": parameter.view.to_json()}
+    return where | {"scales": None if form is None else {"tensor": scales, "axis": form.axis}}
 
 
 def chosen_channels(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, Any]:

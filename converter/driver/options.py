@@ -92,6 +92,9 @@ class Options:
             but for logits: some times as quick, and packed in memory, with exact derivatives (straight-through); or
             `float16`: weights of all layers, the nearest, in half the bytes of the file and the same memory beside it.
             What trains stays float32. Of a `.tflite` file frozen weights that are float16 there are so here.
+        train_as: `int8`: weights that train are kept as integers of eight bits with a scale for each output channel, a
+            quarter of the state, and updated in that grid by quantization-aware scaling, rounded at random. Biases and
+            other vectors stay float32. For an optimizer without slots, on CPUs (`state="variables"`).
         calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
             is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` and `float16`
@@ -203,6 +206,13 @@ class Options:
         entry=str,
         choices=("float32", "int8", *INT4_BLOCKS, "float16"),
         in_manifest=True,
+    )
+    train_as: str = _option(
+        "float32",
+        "int8: weights that train are kept as integers of eight bits, a quarter of the state. For an optimizer without "
+        "slots, as sgd.",
+        entry=str,
+        choices=("float32", "int8"),
     )
     calibration: Any = _option(
         None,

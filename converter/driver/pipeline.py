@@ -23,6 +23,7 @@ from converter.driver.features import (
     optimizer,
     rounding,
     signatures,
+    trained_int8,
     watch,
 )
 from converter.ir import Graph
@@ -101,6 +102,7 @@ PIPELINE = in_order_of_need(
     Pass("round-float16", frozen_float16.round_weights, "weights as they are folded", ("selected",)),
     Pass("take-statistics", batch_norm.take_inputs, "from here to the step nothing folds", ("selected",)),
     Pass("carry-over", model_files.carry_over, "what trains is known, and nothing folds any more", ("selected",)),
+    Pass("choose-trained-int8", trained_int8.choose, "what trains, and its optimizer, are known", ("selected",)),
     Pass("form-step", loss.form_step, "its closures know the layers' inputs", ("selected",), ("step",)),
     Pass("draw-in-step", dropout.draw_in_step, "inside of the statistics of the batch", ("step",)),
     Pass("trace-augmentation", augmentation.trace, "with numbers of the same call", ("step",)),
@@ -118,7 +120,9 @@ PIPELINE = in_order_of_need(
     Pass("add-evaluate-infer", signatures.add_evaluate_and_infer, "behind the step", ("scored", "signatures")),
     Pass("add-other-rows", signatures.add_other_rows, "with the state of `infer`", ("signatures",)),
     Pass("add-fisher", signatures.add_fisher, "of what int8 left in float32", ("suffix", "signatures")),
-    Pass("watch", watch.watch, "optimizer and derivatives are known, op by op", ("signatures",)),
+    Pass("find-poles", watch.find, "optimizer and derivatives are known, op by op", ("signatures",)),
+    Pass("store-trained-int8", trained_int8.store, "of weights as a step moves them", ("signatures",)),
+    Pass("watch", watch.watch, "of what a step writes, as it is stored", ("signatures",)),
     Pass("lower", lower, "the last semantic rewriting is done", ("signatures",), ("builtins",)),
     Pass("join-int8", frozen_int8.join_prefix, "the prefix is lowered already", ("builtins",)),
     Pass("join-augmentation", augmentation.join_to_step, "in front of that prefix", ("builtins",)),

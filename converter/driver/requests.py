@@ -111,6 +111,8 @@ class Request:
                 "(--target litert-2), with state='variables'",
                 page="arguments",
             )
+        if self.options.train_as == "int8":
+            self._check_int8()
         if self.options.loss_scale != 1 and self.state != "split":
             raise UsageError(
                 "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
@@ -159,6 +161,22 @@ class Request:
                 "augment counts micro-batches in a variable: leave state='stateless' or micro_batch out",
                 page="arguments",
             )
+
+    def _check_int8(self) -> None:
+        """Raise UsageError for what trained weights in int8 do not go together with."""
+        if self.state != "variables":
+            raise UsageError(
+                f"train_as='int8' keeps the state in variables, and {self.target.name} has state={self.state!r}: build "
+                "for a CPU (--target litert-2) with state='variables', or leave train_as out",
+                page="arguments",
+            )
+        head, classes = self.options.head, self.options.classes
+        for asked, what in (
+            (head is not None, f"head={head!r}, which sets float32 weights"),
+            (room_of(classes) is not None, f"classes={classes!r}, whose layer a session sets"),
+        ):
+            if asked:
+                raise UsageError(f"train_as='int8' does not go together with {what}: leave one out", page="arguments")
 
     @property
     def accumulates(self) -> bool:

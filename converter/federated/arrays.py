@@ -247,6 +247,12 @@ def identity_of(manifest: Manifest) -> str:
             "cannot be averaged. Build with update='sparse' or a cut by rules",
             page="federated",
         )
+    if manifest.scales:
+        raise UsageError(
+            f"{manifest.name} keeps weights in int8, and the mean of those of several devices would be rounded to that "
+            "grid in each round, which loses what moves them by less than a step of it: build with train_as='float32'",
+            page="federated",
+        )
     identity = manifest.identity
     if identity is None:
         raise UsageError(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from converter.ir.lazy import LazyArray
+from converter.ir.quantization import Integers
 from converter.ir.types import NOWHERE, Origin, TensorType
 from converter.ir.view import View
 
@@ -71,8 +72,9 @@ class Parameter:
         kind: what it is. A statistic is updated by the step and has no gradient. An accumulator (of gradients) is zero
             between two steps, so it is no part of a saved state. A merged weight is a constant that is known at export
             only. A choice is which channels of a weight train, int32, and no step changes it. A loss is that of the
-            last step, which the update reads.
+            last step, which the update reads. A scale is what the integers of a weight are multiplied by.
         source: where the initial value is read from when it is needed; `model_value` is described until then.
+        integers: how the program stores it in int8; None where it stores the numbers themselves.
     """
 
     name: str
@@ -80,13 +82,15 @@ class Parameter:
     view: View = field(default_factory=View)
     trainable: bool = True
     idle: bool = False
-    kind: Literal["weight", "statistic", "slot", "accumulator", "loss", "merged", "choice"] = "weight"
+    kind: Literal["weight", "statistic", "slot", "accumulator", "loss", "merged", "choice", "scale"] = "weight"
     source: LazyArray | None = None
+    integers: Integers | None = None
 
     @property
     def value(self) -> np.ndarray:
         """Initial value as stored in the program."""
-        return self.view.apply(self.model_value)
+        array = self.view.apply(self.model_value)
+        return array if self.integers is None else self.integers.of(array)
 
     def viewed(self, step: tuple) -> Parameter:
         """Return the same weight after one more view step."""

@@ -63,3 +63,30 @@ class Quantization:
 
 #: Integers that stand for themselves.
 UNSCALED = Quantization((1.0,))
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """A trained weight in int8: real = scale * integer, one scale for each index of an axis, or one for all.
+
+    Attributes:
+        scales: float32 [n], above 0; the state holds them beside the integers.
+        axis: of the stored weight, along which they differ.
+        known: whether the numbers of the weight are; where it is only planned they are not.
+    """
+
+    scales: np.ndarray
+    axis: int
+    known: bool = True
+
+    def against(self, rank: int) -> tuple[int, ...]:
+        """Return the shape in which the scales multiply a weight of this rank."""
+        shape = [1] * rank
+        shape[self.axis] = len(self.scales)
+        return tuple(shape)
+
+    def of(self, real: np.ndarray) -> np.ndarray:
+        """Return the nearest integers of a stored weight."""
+        if not self.known:
+            return np.broadcast_to(np.int8(1), real.shape)
+        return UNSCALED.stored(real / self.scales.reshape(self.against(real.ndim)))

@@ -39,9 +39,9 @@ class AssembledPart:
 
     Attributes:
         source: where its bytes come from: `own`, the next ones of the entry; `buffer`, a buffer of the program;
-            `half`, the numbers of one as float16, which holds them exactly; `state`, a tensor of the state; `merged`, a
-            weight into which its adapter was merged, as the program stores it; `weight`, one that trained, as the model
-            has it; `known`, a tensor that is computed.
+            `half`, the numbers of one as float16, which holds them exactly; `state`, a tensor of the state (of one in
+            int8 the numbers that it stands for); `merged`, a weight into which its adapter was merged, as the program
+            stores it; `weight`, one that trained, as the model has it; `known`, a tensor that is computed.
         nbytes: how many.
         number: of the buffer, or the place among those that are known.
         name: of the tensor or weight.
@@ -98,7 +98,7 @@ def assemble(
 
     Args:
         program: what was trained.
-        state: its tensors by name, checked.
+        state: its tensors by name, checked; those in int8 as the numbers that they stand for.
         merged: weights with their adapters by name, as the program stores them.
         weights: gives what trained, with adapters merged, as the model has it.
 

@@ -24,6 +24,12 @@ def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: 
             )
 
 
+def real_tensors(manifest: Manifest, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors of a state, those in int8 as the float32 numbers that they stand for."""
+    scaled = [piece for spec in manifest.parameters for piece in spec.pieces if piece.scales is not None]
+    return {**state, **{piece.tensor: piece.real(state) for piece in scaled}}
+
+
 def parameters_of(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the trained weights of a state, by the model's own names, in its own layout and full shape."""
     # Here: a session that only trains does without the IR, 3 MB of Python's memory.
@@ -36,5 +42,5 @@ def parameters_of(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict
         if spec.frozen is not None and rest is not None:
             View.from_json(list(spec.frozen.view)).scatter(full[spec.name], rest)
         for piece in spec.pieces:
-            View.from_json(list(piece.view)).scatter(full[spec.name], state[piece.tensor])
+            View.from_json(list(piece.view)).scatter(full[spec.name], piece.real(state))
     return full

@@ -146,6 +146,11 @@ def _real(n: Numbers, kind: type[Op]) -> Application:
     return Application(ops.Real(of), [stored], {0: of}, smooth=False)
 
 
+@applies(ops.Nearest)
+def _nearest(n: Numbers, kind: type[Op]) -> Application:
+    return Application(ops.Nearest(UNSCALED), [np.float32(100 * n.floats(*n.shape(2)))], smooth=False)
+
+
 @applies(ops.Int8MatMul)
 def _int8_matmul(n: Numbers, kind: type[Op]) -> Application:
     k, c = n.whole(2, 6), n.whole(1, 5)

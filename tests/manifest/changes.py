@@ -10,6 +10,8 @@ from tests.manifest.edits import Json, again, all_of, drop, put, renamed, text
 
 TRAIN, INFER = ("signatures", "train"), ("signatures", "infer")
 SHORT = ("signatures", "train_length_2")
+PIECE = ("parameters", 1, "pieces", 0)
+HEAD = {"kernel": "head/w", "bias": "head/b", "axis": 1, "own": 3, "names": None, "takes_features": False}
 X, Y, WEIGHT, RATE = (("signatures", "train", "inputs", i) for i in range(4))
 CERTIFICATE = {
     "on": "gpu",
@@ -178,6 +180,18 @@ _TENSORS = {
     "choice-by-numbers-that-train": Bad("chosen-channels", put("choices", 0, "indices", "first/b"), "choices"),
     "choice-of-too-few-channels": Bad("chosen-channels", put("choices", 0, "channels", 2), "choices"),
     "choice-of-no-change": Bad("chosen-channels", put("choices", 0, "change", "x"), "choices"),
+    "scales-that-there-are-not": Bad("state-in-int8", put(*PIECE, "scales", "tensor", "x"), "'x' is no scales"),
+    "scales-of-another-axis": Bad("state-in-int8", put(*PIECE, "scales", "axis", 0), "is no scales of 'first/w'"),
+    "scales-of-no-axis": Bad("state-in-int8", put(*PIECE, "scales", "axis", 2), "is no scales of 'first/w'"),
+    "scales-in-int8": Bad("state-in-int8", put(*PIECE, "scales", "tensor", "first/w"), "is no scales of 'first/w'"),
+    "integers-without-scales": Bad("state-in-int8", put(*PIECE, "scales", None), "has scales of its own"),
+    "numbers-with-scales": Bad(
+        "variables",
+        put("parameters", 1, "pieces", 0, "scales", {"tensor": "first/b", "axis": 1}),
+        "has scales of its own",
+    ),
+    "weight-of-integers": Bad("state-in-int8", put("parameters", 1, "dtype", "int8"), "stands for float32 numbers"),
+    "head-in-int8": Bad("state-in-int8", put("head", HEAD), "a session sets float32 numbers"),
 }
 
 _SIGNATURES = {

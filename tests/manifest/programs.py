@@ -115,6 +115,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "later-classes": _build(
         update="head", head="class_means", classes="3+3", optimizer="adam", signatures=("train", "infer")
     ),
+    "state-in-int8": _build(train_as="int8"),
     "rate-in-the-program": _build(optimizer=optax.sgd(optax.linear_schedule(0.1, 0.0, 9))),
     "two-losses": _build(_model(_two), **_JOINT),
     "no-target": _build(_model(_three, inputs=3), loss="triplet"),

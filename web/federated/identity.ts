@@ -18,6 +18,11 @@ export async function federatedIdentity(manifest: Manifest): Promise<string> {
       `${manifest.name} trains channels that each device chooses: they cannot be averaged. Build with update='sparse'`,
     );
   }
+  if (manifest.stateTensors.some((tensor) => tensor.dtype === "int8")) {
+    throw new InputError(
+      `${manifest.name} keeps weights in int8, to which a mean would be rounded in each round. Build with train_as='float32'`,
+    );
+  }
   const own = manifest.identity;
   if (!own) {
     throw new InputError(`${manifest.name} does not say what it is: an older Pocketune built it. Build it anew`);

@@ -10,7 +10,7 @@ from converter.backend.builtins.arithmetic import Cast
 from converter.backend.builtins.base import Builtin, Delegated, Types
 from converter.ir import ops
 from converter.ir.op import Cost, ShapeError
-from converter.ir.quantization import INT8
+from converter.ir.quantization import INT8, UNSCALED
 from converter.ir.types import FLOAT16, FLOAT32, INT4, TensorType, stored_bytes
 
 
@@ -36,6 +36,19 @@ class CastWeight(Cast):
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 6 if inputs[0].dtype == INT4 else 3
+
+
+@dataclass(frozen=True)
+class CastInteger(Cast):
+    """Whole numbers from -128 to 127 as int8 of scale 1."""
+
+    dtype: np.dtype = INT8
+
+    def infer(self, *types: TensorType) -> TensorType:
+        (x,) = types
+        if x.dtype != FLOAT32:
+            raise ShapeError(f"CastInteger: float32 becomes int8, got {x}")
+        return TensorType(x.shape, INT8, UNSCALED)
 
 
 @dataclass(frozen=True)

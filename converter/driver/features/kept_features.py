@@ -8,6 +8,7 @@ from converter.backend.quantize.kept import kept_as_int8
 from converter.backend.stages import to_builtins
 from converter.driver.compilation import Compilation
 from converter.driver.features.signatures import prepared
+from converter.driver.features.trained_int8 import stored
 from converter.driver.features.watch import with_watch
 from converter.support.errors import UsageError
 from converter.training.schemes import cut_frozen_prefix, has_frozen_prefix, join
@@ -32,7 +33,7 @@ def add_signatures(c: Compilation) -> Compilation:
         cut_frozen_prefix(c.graphs.model) if c.graphs.prefix is None else (c.graphs.prefix, c.graphs.suffix)
     )
     on_features = c.step.graphs_on_features(prepared(c, rest), c.step_goal, c.rule)
-    on_features = with_watch(c, on_features)
+    on_features = with_watch(c, stored(c, on_features))
     steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}
     kept, widened = kept_as_int8(
         to_builtins(prepared(c, features), c.target) if c.graphs.prefix is None else c.graphs.prefix

@@ -13,13 +13,17 @@ from converter.training.watch import poles, watched, words
 UPDATING = ("train", "train_features", "apply")
 
 
+def find(c: Compilation) -> Compilation:
+    """Find the poles of a step."""
+    steps = [c.program[name] for name in (c.request.step, "apply") if name in c.program]
+    return replace(c, poles=words(node for step in steps for node in poles(step)))
+
+
 def watch(c: Compilation) -> Compilation:
-    """Find the poles of a step; where it has some and keeps its state in variables, let it tell of what it writes.
+    """Where a step has poles and keeps its state in variables, let it tell of what it writes.
 
     What goes in and out of a call is looked at by who makes it.
     """
-    steps = [c.program[name] for name in (c.request.step, "apply") if name in c.program]
-    c = replace(c, poles=words(node for step in steps for node in poles(step)))
     return replace(c, program=c.program.including(**with_watch(c, c.program)))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
-from converter.ir.quantization import Quantization
+from converter.ir.quantization import INT8, Quantization
 from converter.ir.row_dependence import NO_ROW, Rows, RowsMixed
 from converter.ir.types import FLOAT32, TensorType
 
@@ -35,6 +35,29 @@ class Real(Op):
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return self.of.real(x).astype(FLOAT32)
+
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return Rows(operands[0].of)
+
+
+@dataclass(frozen=True)
+class Nearest(Op):
+    """Numbers, float32, to the nearest integers that stand for them.
+
+    Attributes:
+        of: how they stand for them.
+    """
+
+    of: Quantization
+
+    def infer(self, x: TensorType) -> TensorType:
+        return TensorType(x.shape, INT8, self.of)
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return self.of.stored(x)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)

@@ -19,15 +19,14 @@ from converter.program.manifest.records import (
     ClassHead,
     Dtype,
     Manifest,
-    ParameterSpec,
     RunningRate,
     Signature,
     StateTensor,
-    StoredDtype,
     TensorSpec,
     UpdateRow,
     gathered,
 )
+from converter.program.manifest.weights import FrozenPart, ParameterSpec, Piece, Scales, StoredDtype
 
 __all__ = [
     "FISHER",
@@ -45,12 +44,15 @@ __all__ = [
     "ClassHead",
     "Dtype",
     "CertificateFailure",
+    "FrozenPart",
     "FrozenWeight",
     "Identity",
     "Manifest",
     "ModelTensor",
     "ParameterSpec",
+    "Piece",
     "RunningRate",
+    "Scales",
     "Signature",
     "StateTensor",
     "StoredDtype",

@@ -14,12 +14,12 @@ from converter.program.manifest.records import (
     GRADIENT,
     TARGET,
     Manifest,
-    ParameterSpec,
     Signature,
     TargetLabels,
     TensorSpec,
 )
 from converter.program.manifest.schema import ROLES, SIGNATURES, check_fields, fail
+from converter.program.manifest.weights import ParameterSpec
 
 #: What is compared of a tensor.
 Facts = tuple[str, tuple[int, ...], str]
@@ -65,6 +65,7 @@ class _Checker:
         self.head()
         for i, parameter in enumerate(m.parameters):
             self.parameter(f"parameters[{i}]", parameter)
+        self.integers()
         for i, certificate in enumerate(m.certificates):
             check_certificate(f"certificates[{i}]", certificate)
 
@@ -274,12 +275,30 @@ class _Checker:
                 fail(f"head: features gives no {kernel[1 - head.axis]} numbers a row, which {head.kernel!r} takes")
 
     def parameter(self, where: str, parameter: ParameterSpec) -> None:
+        if parameter.dtype == "int8":
+            fail(f"{where}.dtype: a weight in int8 stands for float32 numbers")
         for piece in parameter.pieces:
             if piece.tensor not in self.state:
                 fail(f"{where}: {piece.tensor!r} is not in state_tensors")
             _check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
         if (frozen := parameter.frozen) is not None:
             _check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
+
+    def integers(self) -> None:
+        """Check that each state tensor in int8 is a weight's, with scales of its own beside it."""
+        m = self.manifest
+        pairs = [(piece.tensor, piece.scales) for p in m.parameters for piece in p.pieces if piece.scales is not None]
+        for tensor, said in pairs:
+            stored, scales = self.state[tensor], self.state.get(said.tensor)
+            lengths = (1, *stored.shape[said.axis : said.axis + 1]) if said.axis < len(stored.shape) else ()
+            if scales is None or scales.dtype != "float32" or prod(scales.shape) not in lengths:
+                fail(f"parameters: {said.tensor!r} is no scales of {tensor!r} in state_tensors")
+        of_integers = sorted(name for name, tensor in self.state.items() if tensor.dtype == "int8")
+        if sorted(tensor for tensor, _ in pairs) != of_integers or len({s.tensor for _, s in pairs}) < len(pairs):
+            fail("parameters: each state tensor in int8, and no other, has scales of its own")
+        layer = () if m.head is None else (m.head.kernel, m.head.bias)
+        for p in (p for p in m.parameters if p.name in layer and any(piece.scales for piece in p.pieces)):
+            fail(f"head: {p.name!r} is in int8, and a session sets float32 numbers")
 
 
 def _tokens(signature: Signature) -> int:

@@ -18,6 +18,7 @@ from converter.program.manifest.identity import Identity, ModelTensor
 from converter.program.manifest.labels import TargetLabels
 from converter.program.manifest.names import at_length, rows_to_infer
 from converter.program.manifest.schema import ROLES
+from converter.program.manifest.weights import ParameterSpec, StoredDtype
 
 T = TypeVar("T")
 
@@ -25,8 +26,6 @@ T = TypeVar("T")
 MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
 INFERENCE = "pocketune.inference"
 
-#: Types of what is stored.
-StoredDtype = Literal["float32", "int32", "bool"]
 #: int8, uint8, int16: what the frozen first layers gave in integers, from `features` to the step on them, and what a
 #: model is fed whose file takes integers.
 Dtype = Literal["float32", "int32", "bool", "int8", "uint8", "int16"]
@@ -127,38 +126,6 @@ class StateTensor:
     def name(self) -> str:
         """What the user calls it."""
         return self.tensor if self.model is None else self.model.name
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Where a state tensor lies in the parameter that the user knows; see `converter.ir.view`."""
-
-    tensor: str
-    view: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class FrozenPart:
-    """Where the frozen part of a weight lies in it, and the metadata entry that holds it, of a shape of its own."""
-
-    entry: str
-    shape: tuple[int, ...]
-    view: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class ParameterSpec:
-    """A trained weight by the model's own name, in the model's own layout.
-
-    Attributes:
-        frozen: the part of it that does not train; None when the pieces cover all of it.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: StoredDtype
-    pieces: tuple[Piece, ...]
-    frozen: FrozenPart | None
 
 
 @dataclass(frozen=True)
@@ -378,6 +345,12 @@ class Manifest:
     def losses(self) -> dict[str, str]:
         """The loss of each target that has one of its own, by the target's name."""
         return {TARGET: self.loss} if isinstance(self.loss, str) else {f"{TARGET}/{n}": v for n, v in self.loss.items()}
+
+    @property
+    def scales(self) -> dict[str, str]:
+        """The state tensor of the scales of each weight in int8, by that of its integers."""
+        pieces = [piece for parameter in self.parameters for piece in parameter.pieces]
+        return {piece.tensor: piece.scales.tensor for piece in pieces if piece.scales is not None}
 
     @property
     def state_bytes(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from converter.program.assembly import assemble, is_of_file
 from converter.program.file import ProgramFile
 from converter.program.merge import check_merges, read_merge, stored_weights, weights_of_model
-from converter.program.parameters import check_tensors
+from converter.program.parameters import check_tensors, real_tensors
 from converter.runtime.export.fold import folded
 from converter.runtime.export.resize import is_resizable, rows_of, with_rows
 from converter.runtime.export.shrink import with_float16, with_int8_weights
@@ -108,7 +108,8 @@ def export_inference(
         raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}", page="program-files")
     tensors, merge = state_tensors(program, state), read_merge(program)
     merged = {} if merge is None else stored_weights(program, merge, tensors)
-    data = assemble(program, tensors, merged, lambda: weights_of_model(program, tensors))
+    stored = real_tensors(program.manifest, tensors)
+    data = assemble(program, stored, merged, lambda: weights_of_model(program, tensors))
     if not is_of_file(program) and (merge is not None or not exact or quantize is not None):
         data = folded(data, absorbing=not exact or quantize is not None)
     fixed = _fixed(program)

@@ -34,6 +34,7 @@ class StateSpec:
         identity: what the state belongs to; None where an older Pocketune did not say.
         choices: of the program; a file does not have them.
         built: what the program begins with, by tensor; a file does not have that.
+        scales: by the tensor of a weight in int8 that of its scales; a file does not have them.
     """
 
     program: str
@@ -41,6 +42,7 @@ class StateSpec:
     identity: Identity | None = None
     choices: tuple[ChosenChannels, ...] = ()
     built: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+    scales: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def says_layouts(self) -> bool:
@@ -52,7 +54,7 @@ class StateSpec:
         """Return what a program takes."""
         m = program.manifest
         built = {tensor.tensor: program.initial(tensor) for tensor in m.state_tensors}
-        return StateSpec(m.graph_hash, m.state_tensors, m.identity, m.choices, built)
+        return StateSpec(m.graph_hash, m.state_tensors, m.identity, m.choices, built, m.scales)
 
 
 def differences(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
@@ -108,6 +110,9 @@ def carried(
     for choice in here.choices if partly else ():  # a change means nothing beside other channels
         pair = choice.indices, *(t.tensor for t in here.tensors if t.name.endswith(choice.change))
         if any(name not in found for name in pair) or not choice.is_good(found[choice.indices]):
+            found = {name: array for name, array in found.items() if name not in pair}
+    for pair in here.scales.items():  # integers mean nothing with other scales
+        if any(name not in found for name in pair):
             found = {name: array for name, array in found.items() if name not in pair}
     return found
 

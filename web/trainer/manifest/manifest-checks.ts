@@ -2,6 +2,7 @@ import { DamagedProgramError, NewerProgramError } from "../errors.ts";
 import { atLength, ofTokens, tokensOf } from "./lengths.ts";
 import { Manifest, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
 import { checkHead } from "./manifest-head.ts";
+import { checkIntegers } from "./manifest-integers.ts";
 import { FORMAT, MAX_BYTES } from "./manifest-limits.ts";
 import {
   type Certificate,
@@ -76,6 +77,7 @@ class ManifestChecks {
     this.choices();
     checkHead(fields, this.state, fail);
     for (const [i, parameter] of fields.parameters.entries()) this.parameter(`parameters[${i}]`, parameter);
+    checkIntegers(fields, this.state, fail);
     for (const [i, certificate] of fields.certificates.entries()) checkCertificate(`certificates[${i}]`, certificate);
   }
 
@@ -322,6 +324,7 @@ class ManifestChecks {
   }
 
   private parameter(where: string, parameter: ParameterSpec): void {
+    if (parameter.dtype === "int8") fail(`${where}.dtype: a weight in int8 stands for float32 numbers`);
     for (const piece of parameter.pieces) {
       const stored = this.state.get(piece.tensor) ?? fail(`${where}: '${piece.tensor}' is not in state_tensors`);
       checkView(where, piece.view, parameter.shape, stored.shape);

@@ -18,8 +18,8 @@ import {
 } from "./strict-json.ts";
 
 /**
- * Type of the elements of a tensor; int8, uint8 and int16 are those of kept features, and of what a model is fed
- * whose file takes integers.
+ * Type of the elements of a tensor; int8 is that of trained weights, too, and with uint8 and int16 that of kept
+ * features, and of what a model is fed whose file takes integers.
  */
 export type Dtype = Decoded<typeof dtype>;
 export const dtype = oneOf("float32", "int32", "bool", "int8", "uint8", "int16");
@@ -31,7 +31,7 @@ export const ELEMENT_BYTES: Record<Dtype, number> = {"float32": 4, "int32": 4, "
  * Type of the elements of what is stored.
  */
 export type StoredDtype = Decoded<typeof storedDtype>;
-export const storedDtype = oneOf("float32", "int32", "bool");
+export const storedDtype = oneOf("float32", "int32", "bool", "int8");
 
 /**
  * How a program keeps its state: in the runtime, or passed in and out of every step, which is one call or, where it
@@ -122,15 +122,31 @@ export const stateTensor = checked(filled(record(
 ), { model: null }), (it, where) => sized(it.shape, ELEMENT_BYTES[it.dtype], `${where}.shape`));
 
 /**
+ * What the integers of a trained weight are multiplied by: a state tensor that holds a number for each index of an
+ * axis, or one for all.
+ */
+export type Scales = Decoded<typeof scales>;
+export const scales = record(
+  {
+    tensor: string,
+    // of the state tensor of the integers.
+    axis: within(int32, { least: 0 }),
+  },
+);
+
+/**
  * Where a state tensor lies in the weight that the user knows.
  */
 export type Piece = Decoded<typeof piece>;
-export const piece = record(
+export const piece = filled(record(
   {
     tensor: string,
     view: list(anything),
+  }, {
+    // of a state tensor in int8; null where it holds the numbers themselves.
+    scales: nullable(scales),
   },
-);
+), { scales: null });
 
 /**
  * Where the frozen part of a weight lies in it, and the metadata entry that holds it, of a shape of its own.

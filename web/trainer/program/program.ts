@@ -6,6 +6,7 @@ import { ELEMENT_BYTES, type StateTensor } from "../manifest/manifest-records.ts
 import { places } from "../manifest/view.ts";
 import { piecesOf } from "./assembly.ts";
 import { verifyChecksum } from "./checksum.ts";
+import { realTensors } from "./integers.ts";
 import { damagedAssembly } from "./known.ts";
 import { ModelMetadata } from "./model-metadata.ts";
 import type { StoredTensor } from "./state-spec.ts";
@@ -59,7 +60,7 @@ export class Program {
   async plainModel(state: StoredTensor[]): Promise<Uint8Array[]> {
     const entry = this.metadata.get(INFERENCE);
     if (!entry) throw new DamagedProgramError("it does not say how its plain model is put together: build it again");
-    const tensors = new Map(state.map((tensor) => [tensor.name, tensor.bytes]));
+    const tensors = realTensors(this.manifest, new Map(state.map((tensor) => [tensor.name, tensor.bytes])));
     return await piecesOf(entry, this.data.length, {
       buffer: (number) => this.model.buffer(number),
       state: tensors,

@@ -20,6 +20,8 @@ export interface StateSpec {
   readonly choices?: ChosenChannels[];
   /** What the program begins with; a file does not have that. */
   readonly built?: (tensor: StateTensor) => Bytes;
+  /** By the tensor of a weight in int8 that of its scales; a file does not have them. */
+  readonly scales?: ReadonlyMap<string, string>;
 }
 
 /** Whether these are different channels that a weight has: the runtime does not look. */

@@ -154,6 +154,5 @@ async function stored(manifest: Manifest, tensors: Tensors): Promise<StoredTenso
 /** The numbers of a tensor; a view of a file need not be aligned. */
 function valuesOf(tensor: StoredTensor): Values {
   const { buffer } = tensor.bytes.slice();
-  if (tensor.dtype === "float32") return new Float32Array(buffer);
-  return tensor.dtype === "int32" ? new Int32Array(buffer) : new Uint8Array(buffer);
+  return new ARRAYS[tensor.dtype](buffer);
 }

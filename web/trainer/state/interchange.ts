@@ -2,6 +2,7 @@ import type { Bytes } from "../bytes.ts";
 import { byteSize, product } from "../manifest/manifest.ts";
 import { ELEMENT_BYTES, type FrozenWeight, type StateTensor } from "../manifest/manifest-records.ts";
 import { places } from "../manifest/view.ts";
+import { scalesOf } from "../program/integers.ts";
 import type { Program } from "../program/program.ts";
 import type { StoredTensor } from "../program/state-spec.ts";
 import { areChannels, type StateSpec } from "../program/state-spec.ts";
@@ -40,7 +41,8 @@ const TURNED = ["transpose", [1, 0]];
 /** What a program takes for a state. */
 export function specOf(program: Program): StateSpec {
   const { graphHash, stateTensors, identity, choices } = program.manifest;
-  return { program: graphHash, tensors: stateTensors, identity, choices, built: (tensor) => program.initial(tensor) };
+  const built = (tensor: StateTensor) => program.initial(tensor);
+  return { program: graphHash, tensors: stateTensors, identity, choices, built, scales: scalesOf(program.manifest) };
 }
 
 /** What the user calls a tensor. */
@@ -189,6 +191,10 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
     const channels = found.get(choice.indices);
     const isWhole = pair.every((name) => found.has(name)) && channels && areChannels(choice, channels.bytes);
     if (!isWhole) for (const name of pair) found.delete(name);
+  }
+  for (const pair of here.scales ?? []) {
+    // Integers mean nothing with other scales.
+    if (!pair.every((name) => found.has(name))) for (const name of pair) found.delete(name);
   }
   return [...found.values()];
 }

@@ -1,6 +1,7 @@
 package org.pocketune.federated
 
 import okio.ByteString.Companion.encodeUtf8
+import org.pocketune.trainer.Dtype
 import org.pocketune.trainer.InputException
 import org.pocketune.trainer.Manifest
 import org.pocketune.trainer.StateTensor
@@ -19,6 +20,9 @@ val Manifest.federatedIdentity: String
     get() {
         if (choices.isNotEmpty()) {
             throw InputException("$name trains channels that each device chooses: they cannot be averaged. Build with update='sparse'")
+        }
+        if (stateTensors.any { it.dtype == Dtype.INT8 }) {
+            throw InputException("$name keeps weights in int8, to which a mean would be rounded in each round. Build with train_as='float32'")
         }
         val own = identity ?: throw InputException("$name has no identity: an older Pocketune built it. Build it again")
         val trained = stateTensors.filter { !it.slot && it.tensor != LOSS_OF_STEP }

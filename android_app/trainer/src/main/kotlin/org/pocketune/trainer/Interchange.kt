@@ -10,6 +10,7 @@ import java.nio.ByteOrder
  * @property identity what the state belongs to; null where an older Pocketune did not say.
  * @property choices of the program; a file does not have them.
  * @property built what the program begins with; a file does not have that.
+ * @property scales by the tensor of a weight in int8 that of its scales; a file does not have them.
  */
 internal class StateSpec(
     val program: String,
@@ -17,9 +18,16 @@ internal class StateSpec(
     val identity: Identity? = null,
     val choices: List<ChosenChannels> = emptyList(),
     val built: (StateTensor) -> ByteBuffer = { ByteBuffer.allocate(it.byteSize) },
+    val scales: Map<String, String> = emptyMap(),
 ) {
-    constructor(program: Program) :
-        this(program.manifest.graphHash, program.manifest.stateTensors, program.manifest.identity, program.manifest.choices, program::initial)
+    constructor(program: Program) : this(
+        program.manifest.graphHash,
+        program.manifest.stateTensors,
+        program.manifest.identity,
+        program.manifest.choices,
+        program::initial,
+        program.manifest.scales,
+    )
 
     /** How many bytes a file of such a state takes at most. */
     val largest: Long get() = largestFile(tensors)
@@ -165,6 +173,9 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
         val pair = listOf(choice.indices) + here.tensors.filter { it.name.endsWith(choice.change) }.map { it.tensor }
         val channels = found[choice.indices]
         if (pair.any { it !in found } || channels == null || !choice.isGood(channels.ints())) found.keys -= pair.toSet()
+    }
+    for ((integers, scales) in here.scales) { // integers mean nothing with other scales
+        if (integers !in found || scales !in found) found.keys -= setOf(integers, scales)
     }
     return found.values.toList()
 }

@@ -72,6 +72,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         choices()
         manifest.head?.let { head(it) }
         manifest.parameters.forEachIndexed { i, parameter -> parameter("parameters[$i]", parameter) }
+        integers()
         manifest.certificates.forEachIndexed { i, certificate -> certificate("certificates[$i]", certificate) }
     }
 
@@ -317,7 +318,26 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
     }
 
+    /** Each state tensor in int8 is a weight's, with scales of its own beside it. */
+    private fun integers() {
+        val scaled = manifest.parameters.flatMap { it.pieces }.mapNotNull { piece -> piece.scales?.let { piece.tensor to it } }
+        for ((tensor, said) in scaled) {
+            val scales = state[said.tensor]?.takeIf { it.dtype == Dtype.FLOAT32 && said.axis in state.getValue(tensor).shape.indices }
+            if (scales == null || scales.shape.product() !in listOf(1L, state.getValue(tensor).shape[said.axis].toLong())) {
+                fail("parameters: '${said.tensor}' is no scales of '$tensor' in state_tensors")
+            }
+        }
+        val ofIntegers = state.values.filter { it.dtype == Dtype.INT8 }.map { it.tensor }
+        if (scaled.map { it.first }.sorted() != ofIntegers.sorted() || scaled.distinctBy { it.second.tensor }.size < scaled.size) {
+            fail("parameters: each state tensor in int8, and no other, has scales of its own")
+        }
+        val head = manifest.head ?: return
+        manifest.parameters.firstOrNull { it.name in listOf(head.kernel, head.bias) && it.pieces.any { piece -> piece.scales != null } }
+            ?.let { fail("head: '${it.name}' is in int8, and a session sets float32 numbers") }
+    }
+
     private fun parameter(where: String, parameter: ParameterSpec) {
+        if (parameter.dtype == Dtype.INT8) fail("$where.dtype: a weight in int8 stands for float32 numbers")
         for (piece in parameter.pieces) {
             val stored = state[piece.tensor] ?: fail("$where: '${piece.tensor}' is not in state_tensors")
             view(where, piece.view, parameter.shape, stored.shape)

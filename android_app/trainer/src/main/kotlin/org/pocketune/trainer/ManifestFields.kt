@@ -118,8 +118,16 @@ internal object ManifestFields {
 
     fun check(where: String, it: StateTensor) {
         checkShape("$where.shape", it.shape, rank = 1, elementBytes = it.dtype.bytes)
-        checkOneOf("$where.dtype", it.dtype, setOf(Dtype.FLOAT32, Dtype.INT32, Dtype.BOOL))
+        checkOneOf("$where.dtype", it.dtype, setOf(Dtype.FLOAT32, Dtype.INT32, Dtype.BOOL, Dtype.INT8))
         it.model?.let { set -> check("$where.model", set) }
+    }
+
+    fun check(where: String, it: Scales) {
+        checkNumber("$where.axis", it.axis, least = 0.0)
+    }
+
+    fun check(where: String, it: Piece) {
+        it.scales?.let { set -> check("$where.scales", set) }
     }
 
     fun check(where: String, it: FrozenPart) {
@@ -129,8 +137,9 @@ internal object ManifestFields {
 
     fun check(where: String, it: ParameterSpec) {
         checkShape("$where.shape", it.shape, rank = 0, elementBytes = it.dtype.bytes)
-        checkOneOf("$where.dtype", it.dtype, setOf(Dtype.FLOAT32, Dtype.INT32, Dtype.BOOL))
+        checkOneOf("$where.dtype", it.dtype, setOf(Dtype.FLOAT32, Dtype.INT32, Dtype.BOOL, Dtype.INT8))
         checkCount("$where.pieces", it.pieces.size, least = 1.0)
+        it.pieces.forEachIndexed { i, each -> check("$where.pieces[$i]", each) }
         it.frozen?.let { set -> check("$where.frozen", set) }
     }
 

@@ -7,8 +7,8 @@ import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonElement
 
 /**
- * Type of the elements of a tensor; int8, uint8 and int16 are those of kept features, and of what a model is fed
- * whose file takes integers. [bytes]: of one element.
+ * Type of the elements of a tensor; int8 is that of trained weights, too, and with uint8 and int16 that of kept
+ * features, and of what a model is fed whose file takes integers. [bytes]: of one element.
  */
 @Serializable
 enum class Dtype(val bytes: Int) {
@@ -83,12 +83,28 @@ data class ModelTensor(
 
 
 /**
+ * What the integers of a trained weight are multiplied by: a state tensor that holds a number for each index of an
+ * axis, or one for all.
+ *
+ * @property axis of the state tensor of the integers.
+ */
+@Serializable
+data class Scales(
+    val tensor: String,
+    val axis: Int,
+)
+
+
+/**
  * Where a state tensor lies in the weight that the user knows.
+ *
+ * @property scales of a state tensor in int8; null where it holds the numbers themselves.
  */
 @Serializable
 data class Piece(
     val tensor: String,
     val view: List<JsonElement>,
+    val scales: Scales? = null,
 )
 
 

@@ -79,6 +79,8 @@ TRAININGS = {
     ),
     "kept-features": Training("kept", seed=22, held_out=(100, 108), learning_rate=0.05),
     "kept-features-by-2": Training("kept-by-2", seed=23, epochs=3, learning_rate=0.02),
+    "weights-in-int8": Training("int8", held_out=(100, 160), seed=24, learning_rate=0.05),
+    "weights-in-int8-by-2": Training("int8-by-2", seed=25, learning_rate=0.05),
     "stopped-early": Training(
         "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
     ),

@@ -31,6 +31,8 @@ OUT/generation-<export>.tflite write texts on; OUT/generation.json has prompts, 
 what the host writes behind each before and after 8 steps on the first row, with its logits of the next token; then
 what is drawn behind the first by java.util.Random.
 OUT/kept.tflite and OUT/kept-by-2.tflite keep features of several tensors (Skip-LoRA), the latter with micro-batches.
+OUT/int8.tflite, and OUT/int8-by-2.tflite with micro-batches, keep weights in int8; OUT/int8.plain is exported of
+OUT/trace-weights-in-int8.state.
 OUT/rows.tflite is of a model whose export is hard to resize, OUT/rows.output what JAX makes of OUT/rows.x with the
 weights of OUT/rows.state (rows_programs.py).
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
@@ -312,4 +314,9 @@ if __name__ == "__main__":
     converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
     for state in ("variables", "stateless"):
         write_rooted(folder, state)
+    whole = {"train_as": "int8", "optimizer": "sgd", "batch": BATCH, "target": "tflite-2.16"}
+    of_integers = converter.build(model("cnn", np.random.default_rng(0)), **whole)
+    of_integers.write(folder / "int8.tflite")
+    converter.build(of_rows, micro_batch=2, **whole).write(folder / "int8-by-2.tflite")
     write_traces(folder)
+    of_integers.export_inference(folder / "int8.plain", folder / "trace-weights-in-int8.state")

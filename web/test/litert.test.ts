@@ -69,14 +69,15 @@ for (const model of ["mlp", "cnn", "mlp-by-2", "cnn-by-4", "two"]) {
   }
 }
 
-for (const [program, name, what] of [
-  ["filed-stateless", "filed", "of a file"],
-  ["rows", "rows", "where it is hard to resize"],
+for (const [program, state, plain, what] of [
+  ["filed-stateless", "filed", "filed", "of a file"],
+  ["rows", "rows", "rows", "where it is hard to resize"],
+  ["int8", "trace-weights-in-int8", "int8", "of weights in int8"],
 ] as const) {
   test(`${what} the exported model is the host's to the byte`, async () => {
     const trainer = await open(program);
-    await trainer.restore(bytes(`${name}.state`));
-    assert.deepEqual(await trainer.exportInference(), bytes(`${name}.plain`));
+    await trainer.restore(bytes(`${state}.state`));
+    assert.deepEqual(await trainer.exportInference(), bytes(`${plain}.plain`));
     await trainer.close();
   });
 }

@@ -79,7 +79,8 @@ async function numbers(file: Uint8Array<ArrayBuffer>): Promise<[string, number[]
   const { tensors } = await unpack(file);
   return tensors.map(({ name, dtype, bytes }) => {
     const { buffer } = bytes.slice();
-    return [name, [...(dtype === "float32" ? new Float32Array(buffer) : new Int32Array(buffer))]];
+    const kinds = { float32: Float32Array, int32: Int32Array, bool: Uint8Array, int8: Int8Array };
+    return [name, [...new kinds[dtype](buffer)]];
   });
 }
 

@@ -89,7 +89,7 @@ class Bitcast(Builtin):
     """The same bits as another element type."""
 
     code, table, means = "BITCAST", "BitcastOptions", ops.Bitcast
-    kinds = "fi"
+    kinds = "fiu"
     dtype: np.dtype
 
     def __post_init__(self) -> None:

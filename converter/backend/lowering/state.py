@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from converter.backend import builtins as tfl
-from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value
+from converter.ir import INT8, Graph, Node, Origin, Parameter, TensorType, Value
 from converter.ir.described import is_uniform
 from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
 
+UINT8 = np.dtype(np.uint8)
 #: Of the operators that set, clear and acknowledge state.
 _STATE = NOWHERE.in_phase("update")
 #: Name of the subgraph that gives the variables their built values.
@@ -183,17 +184,33 @@ def save(graph: Graph) -> Graph:
     kept, _ = _kept_and_accumulators(graph)
     reading = Graph([Value(TensorType((1,), FLOAT32), "tick")], {}, kept)
     reading.outputs = {p.name: v for v, p in kept.items()}
-    return _Export(reading).finish()
+    after = _Export(reading).finish()
+    for name, value in after.outputs.items():
+        if value.dtype == INT8:
+            after.outputs[name] = passed = Value(_passed(value.type), name)
+            after.nodes.append(Node(tfl.Bitcast(UINT8), (value,), (passed,), _STATE))
+    return after
 
 
 def restore(graph: Graph) -> Graph:
     """Return the signature `restore(every state tensor) -> done`; it clears the accumulators."""
     kept, accumulators = _kept_and_accumulators(graph)
-    given = {v: Value(v.type, p.name) for v, p in kept.items()}
+    given = {v: Value(_passed(v.type), p.name) for v, p in kept.items()}
     writing = Graph(list(given.values()), {}, kept, [], {}, dict(given))
-    after = _assigning(accumulators, _Export(writing).finish())
+    for value in (v for v in kept if v.dtype == INT8):
+        writing.updates[value] = Value(value.type, value.name)
+        writing.nodes.append(Node(tfl.Bitcast(INT8), (given[value],), (writing.updates[value],), _STATE))
+    export = _Export(writing)
+    for node in writing.nodes:
+        export.add(node)
+    after = _assigning(accumulators, export.finish())
     smallest = min((v for v in given.values() if v.dtype == FLOAT32), key=lambda v: v.type.size)
     return with_done(after, smallest)
+
+
+def _passed(type: TensorType) -> TensorType:
+    """Return the type in which a state tensor comes and goes: int8 as uint8 of the same bits, as LiteRT.js has none."""
+    return TensorType(type.shape, UINT8) if type.dtype == INT8 else type
 
 
 def _kept_and_accumulators(graph: Graph) -> tuple[dict[Value, Parameter], dict[Value, Parameter]]:

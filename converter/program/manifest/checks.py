@@ -104,7 +104,9 @@ class _Checker:
             fail(f"{where}: a {spec.role} is {_words(role)}, not {spec}")
         if "state" in role:
             stored = self.state.get(spec.name.removeprefix(prefix))
-            if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
+            # The bits of int8 are passed as uint8.
+            passed = None if stored is None else "uint8" if stored.dtype == "int8" else stored.dtype
+            if stored is None or (stored.shape, passed) != (spec.shape, spec.dtype):
                 fail(f"{where}: does not agree with state_tensors")
 
     def kind(self, where: str, signature: Signature, said: Mapping[str, Any]) -> None:

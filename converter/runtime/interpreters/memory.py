@@ -65,7 +65,8 @@ class Variables:
 
     def __init__(self, program: ProgramFile, engine: ProgramEngine) -> None:
         self._program, self._engine = program, engine
-        self._names = [t.tensor for t in program.manifest.state_tensors]
+        self._types = {t.tensor: np.dtype(t.dtype) for t in program.manifest.state_tensors}
+        self._passed = {spec.name: np.dtype(spec.dtype) for spec in program.manifest.signatures["restore"].inputs}
         self._is_watched = bool(program.manifest.signatures[program.manifest.updating].giving("finite"))
         self._before: dict[str, np.ndarray] = {}
 
@@ -76,8 +77,8 @@ class Variables:
 
     def write(self, tensors: Mapping[str, np.ndarray]) -> None:
         restore = self._engine.entry("restore")
-        for name in self._names:
-            restore.write(name, tensors[name])
+        for name, dtype in self._passed.items():
+            restore.write(name, np.ascontiguousarray(tensors[name]).view(dtype))
         restore.invoke()
 
     def remember(self, looks: bool) -> None:
@@ -106,7 +107,7 @@ class Variables:
     def _saved(self) -> dict[str, np.ndarray]:
         """Return a copy of the state as it was when `save` was called."""
         save = self._engine.entry("save")
-        return {name: save.output(name).copy() for name in self._names}
+        return {name: save.output(name).copy().view(dtype) for name, dtype in self._types.items()}
 
     def reset(self) -> None:
         self._engine.entry("initialize").invoke()

@@ -154,5 +154,5 @@ async function stored(manifest: Manifest, tensors: Tensors): Promise<StoredTenso
 /** The numbers of a tensor; a view of a file need not be aligned. */
 function valuesOf(tensor: StoredTensor): Values {
   const { buffer } = tensor.bytes.slice();
-  return new ARRAYS[tensor.dtype](buffer);
+  return tensor.dtype === "int8" ? new Uint8Array(buffer) : new ARRAYS[tensor.dtype](buffer);
 }

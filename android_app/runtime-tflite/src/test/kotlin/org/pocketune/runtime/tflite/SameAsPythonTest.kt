@@ -167,6 +167,16 @@ class SameAsPythonTest {
         assertContentEquals(Fixture.file("filed.plain").readBytes(), plain.readBytes())
     }
 
+    @Test
+    fun `of weights in int8 the exported model has the numbers that they stand for, to the byte`(): Unit = runBlocking {
+        val plain = File(folder, "plain.tflite")
+        Fixture.trainer(Fixture.program("int8"), Store(folder)).use { trainer ->
+            trainer.restore(Fixture.file("trace-weights-in-int8.state"))
+            trainer.exportInference(plain)
+        }
+        assertContentEquals(Fixture.file("int8.plain").readBytes(), plain.readBytes())
+    }
+
     @Tag("every-version")
     @Test
     fun `a model that is hard to resize takes any number of rows when it was exported`(): Unit = runBlocking {

@@ -109,12 +109,19 @@ class TraceTest {
         assertTrue(abs(number - found.toDouble()) < TOLERANCE, "$where: $found, and the host has $number")
     }
 
-    /** All numbers of a state file, without its header. */
+    /** All numbers of a state file, tensor by tensor. */
     private fun numbers(state: File): List<Float> {
         val bytes = ByteBuffer.wrap(state.readBytes()).order(ByteOrder.LITTLE_ENDIAN)
-        bytes.position((48 + bytes.getInt(12) + 63) / 64 * 64)
-        val floats = bytes.slice().order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer()
-        return List(floats.limit()) { floats.get(it) }
+        val header = Json.parseToJsonElement(String(bytes.array(), 48, bytes.getInt(12))).jsonObject
+        val start = (48 + bytes.getInt(12) + 63) / 64 * 64
+        return header.getValue("tensors").jsonArray.map { it.jsonObject }.flatMap { tensor ->
+            val (offset, size) = listOf("offset", "nbytes").map { tensor.getValue(it).jsonPrimitive.int }
+            when (tensor.text("dtype")) {
+                "int8" -> List(size) { bytes.get(start + offset + it).toFloat() }
+                "int32" -> List(size / 4) { bytes.getInt(start + offset + 4 * it).toFloat() }
+                else -> List(size / 4) { bytes.getFloat(start + offset + 4 * it) }
+            }
+        }
     }
 
     private fun JsonObject.text(key: String): String = getValue(key).jsonPrimitive.content

@@ -34,6 +34,7 @@ def write_interchange(out: Path) -> None:
     plain = {"optimizer": "adam", "batch": BATCH, "target": "litert-2", "update": {"square": 1, "head/*": 1}}
     plain |= {"signatures": ("train", "infer")}
     adapted = {"update": {"square": converter.Channels(0.1), "head/*": 1}, "signatures": ("train", "infer", "fisher")}
+    of_integers = {"optimizer": "sgd", "train_as": "int8"}
     programs = {
         "base": converter.build(squared(), **plain),
         "turned": converter.build(squared(), **plain | {"target": "gpu", "batch": 2}),
@@ -45,6 +46,9 @@ def write_interchange(out: Path) -> None:
         "head": converter.build(squared(), **plain | {"update": "head"}),
         "sgd": converter.build(squared(), **plain | {"optimizer": "sgd"}),
         "chosen": converter.build(squared(), **plain | adapted),
+        "int8": converter.build(squared(), **plain | of_integers),
+        "int8-by-2": converter.build(squared(), **plain | of_integers | {"batch": 2}),
+        "int8-part": converter.build(squared(), **plain | of_integers | {"update": {"square": 0.5, "head/*": 1}}),
     }
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((BATCH, 6, 6, 1)).astype(np.float32), np.arange(BATCH, dtype=np.int32) % CLASSES
@@ -63,6 +67,8 @@ def write_interchange(out: Path) -> None:
     write_larger(out)
     pairs = [(program, state) for program in programs for state in ("base", "base-old", "part-old")]
     pairs += [("base", state) for state in programs if state not in ("base", "turned")] + [("chosen", "chosen")]
+    integers = [name for name in programs if name.startswith("int8")]
+    pairs += [(program, state) for program in integers for state in (*integers, "sgd")]
     verdicts = [verdict(out, f"interchange-{program}", f"interchange-{state}") for program, state in pairs]
     verdicts += [verdict(out, *pair) for pair in write_recorded(out)]
     (out / "interchange.json").write_text(json.dumps(verdicts, indent=1))

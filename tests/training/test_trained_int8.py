@@ -55,6 +55,16 @@ def embedding(params: Any, x: Any) -> Any:
     return jnp.tanh(params["table"][x].mean(1)) @ params["head"]
 
 
+def recurrent(params: Any, x: Any) -> Any:
+    """No layer of the graph reads the weights of the loop: their scales are those of the last axis."""
+
+    def step(hidden: Any, row: Any) -> tuple[Any, None]:
+        return jnp.tanh(row @ params["given"] + hidden @ params["kept"]), None
+
+    hidden, _ = jax.lax.scan(step, jnp.zeros((x.shape[0], 8)), jnp.swapaxes(x, 0, 1))
+    return hidden @ params["head"]
+
+
 #: What a net computes, its weights, the shape of an input, and the rate.
 NETS: dict[str, tuple[Any, dict[str, np.ndarray], tuple[int, ...], float]] = {
     "dense": (dense, {"hidden": weight(9, 16), "bias": weight(16), "head": weight(16, 5)}, (9,), 0.1),
@@ -70,6 +80,7 @@ NETS: dict[str, tuple[Any, dict[str, np.ndarray], tuple[int, ...], float]] = {
         (4, 4, 4),
         0.05,
     ),
+    "recurrent": (recurrent, {"given": weight(5, 8), "kept": weight(8, 8), "head": weight(8, 5)}, (40, 5), 0.1),
     "embedding": (embedding, {"table": weight(40, 8), "head": weight(8, 5)}, (7,), 0.5),
 }
 
@@ -167,6 +178,21 @@ def test_the_exported_model_has_the_numbers_that_integers_stand_for(tmp_path: Pa
         assert {name: file[name].tolist() for name in file.files} == {n: a.tolist() for n, a in weights.items()}
 
 
+def test_a_file_is_exported_with_the_numbers_that_integers_stand_for(tmp_path: Path) -> None:
+    built("pictures", train_as="float32").export_inference(tmp_path / "own.tflite")
+    options = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "batch": BATCH}
+    program, given = converter.build(tmp_path / "own.tflite", train_as="int8", **options), batches("pictures")
+    assert [t.tensor for t in program.manifest.state_tensors if t.dtype == "int8"]
+    with TrainingSession(program.data) as session:
+        for x, y in given[:4]:
+            session.train(x, y, 0.2)
+        wanted, state = session.infer(given[0][0]), session.state()
+    program.export_inference(tmp_path / "trained.tflite", state)
+    run = Interpreter(str(tmp_path / "trained.tflite")).get_signature_runner()
+    (found,) = run(**{next(iter(run.get_input_details())): given[0][0]}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_states_go_on_in_another_build_and_not_in_float32(tmp_path: Path) -> None:
     first, other = built("dense"), built("dense", batch=2)
     with TrainingSession(first.data) as session:
@@ -183,6 +209,17 @@ def test_states_go_on_in_another_build_and_not_in_float32(tmp_path: Path) -> Non
             session.restore(tmp_path / "own.state")
         restored = session.restore(tmp_path / "own.state", adopt="matching")
         assert restored.adopted == ("bias",)
+
+
+def test_integers_are_not_taken_over_without_their_scales(tmp_path: Path) -> None:
+    """The scales of a weight that trains in part are of the shape of those of the whole one."""
+    with TrainingSession(built("dense", update={"hidden": 0.5, "bias": 1, "head": 1}).data) as session:
+        session.train(*batches("dense")[0], 0.1)
+        session.save(tmp_path / "own.state")
+    with TrainingSession(built("dense").data) as session:
+        restored = session.restore(tmp_path / "own.state", adopt="matching")
+        assert restored.adopted == ("bias", "head", "head/scales", "random/update")
+        assert restored.left == ("hidden", "hidden/scales")
 
 
 def test_what_is_no_number_is_told() -> None:

@@ -46,8 +46,9 @@ def invocations(manifest: Manifest, name: str, feed: Mapping[str, np.ndarray]) -
             names = ["restore", *[name] * (manifest.batch // manifest.micro_batch), manifest.updating]
         names.append("save")
     tick = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in manifest.signatures["save"].inputs}
+    given = tick | dict(feed)
     return [
-        (run, {spec.name: (tick | dict(feed))[spec.name] for spec in manifest.signatures[run].inputs}) for run in names
+        (run, {spec.name: _passed(given[spec.name], spec) for spec in manifest.signatures[run].inputs}) for run in names
     ]
 
 
@@ -55,4 +56,10 @@ def together(manifest: Manifest, name: str, results: Sequence[Mapping[str, np.nd
     """Return what a call gives, of what its invocations gave."""
     wanted = [spec.name for spec in gives(manifest, name)]
     joined = {key: array for result in results for key, array in result.items()}
-    return {key: joined[key] for key in wanted if key in joined}
+    integers = {tensor.tensor for tensor in manifest.state_tensors if tensor.dtype == "int8"}
+    return {key: joined[key].view(np.int8) if key in integers else joined[key] for key in wanted if key in joined}
+
+
+def _passed(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """Return an array as a signature takes it: the bits of state in int8 are passed as uint8."""
+    return array.view(np.uint8) if spec.role == "state" and spec.dtype == "uint8" else array

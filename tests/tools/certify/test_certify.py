@@ -111,6 +111,18 @@ def test_the_state_in_variables_is_compared(micro_batch: int | None) -> None:
     assert not examine(program, Fake(), 1).whole, "what has no variables refuses them"
 
 
+def test_state_in_int8_is_compared_as_integers() -> None:
+    """An error of 5% of the scales is one of the state, and -1 is no 255."""
+    data = built(state="variables", train_as="int8", signatures=("train", "evaluate", "infer"))
+    program = read_program(data)
+    certificate = examine(program, Stock(), 2)
+    assert certificate.ok, certificate.failures
+    assert certificate.update_error == certificate.loss_error == 0, "the stock interpreter is itself"
+    certificate = examine(program, Stock("save", "second/w/scales"), 2)
+    assert certificate.whole
+    assert not certificate.ok
+
+
 def test_a_refused_operator_is_named_with_its_layer() -> None:
     certificate = examined(refuses="TANH")
     assert not certificate.ok

@@ -7,6 +7,9 @@ from dataclasses import replace
 from converter.ir import Builder, Graph, Value, dependents, ops
 from converter.ir.rewrite import eliminate_dead_code
 
+#: What moves the rows of one value to another axis.
+_MOVES = (ops.Reshape, ops.Transpose, ops.BroadcastTo)
+
 
 def has_frozen_prefix(graph: Graph) -> bool:
     """Return whether anything is computed before the first parameter takes part."""
@@ -26,7 +29,7 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
         rest with these as its inputs. What trains in part leaves its frozen half in the prefix. Of a single row the
         features have an axis for it too, which what crosses may lack.
     """
-    trained, fed, crossed = _changing(graph), dependents(graph, graph.inputs), crossing(graph)
+    trained, fed, crossed = _of_each_step(graph), dependents(graph, graph.inputs), crossing(graph)
     names = ["features"] if len(crossed) == 1 else [f"features_{i}" for i in range(len(crossed))]
     prefix = graph.copy()
     prefix.parameters, prefix.outputs = {}, {}
@@ -53,9 +56,26 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
 
 def crossing(graph: Graph) -> list[Value]:
     """Return what depends on the inputs, is always the same, and is read by what is not, or is an output."""
-    trained, fed = _changing(graph), dependents(graph, graph.inputs)
+    trained, fed = _of_each_step(graph), dependents(graph, graph.inputs)
     read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]
     return [v for v in dict.fromkeys([*read, *graph.outputs.values()]) if v in fed and v not in trained]
+
+
+def _of_each_step(graph: Graph) -> set[Value]:
+    """Return what changes, and what it reads of rows that were moved to another axis, as those of a mask are.
+
+    A kept value has the batch as its first axis, so the move is left to the step. Of a single row each value has it.
+    """
+    found, rows = _changing(graph), graph.inputs[0].shape[:1]
+    if rows == (1,):
+        return found
+    read = {value for node in graph.nodes if node.outputs[0] in found for value in node.inputs}
+    for node in reversed(graph.nodes):
+        value = node.outputs[0]
+        if isinstance(node.op, _MOVES) and value in read - found and value.shape[:1] != rows:
+            found.add(value)
+            read.update(node.inputs)
+    return found
 
 
 def _changing(graph: Graph) -> set[Value]:

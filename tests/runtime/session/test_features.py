@@ -93,3 +93,38 @@ def test_signatures_that_are_not_there() -> None:
         build("mlp", "full", signatures=("train", "evaluat"))
     with pytest.raises(UsageError, match="'train' is missing"):
         build("mlp", "full", signatures=("infer",))
+
+
+@pytest.mark.quick
+def test_what_is_read_with_rows_on_another_axis_is_kept_with_them_on_the_first() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"frozen": rng.normal(size=(6, 6)), "trained": rng.normal(size=(6, 5, 2))}
+
+    def apply(params, x):
+        known = (x != 0).any(-1)  # [B, 5], read with the rows behind an axis of one as Keras' attention reads masks
+        hidden = jnp.tanh(x @ params["frozen"])
+        moved = jnp.moveaxis(hidden, 0, 2)  # [5, 6, B]
+        told = jnp.einsum("tcb,ctk->btk", moved, params["trained"])
+        return jnp.where(known[None, :, :, None], told[None], 0.0).sum((0, 2))
+
+    params = {name: array.astype(np.float32) / 4 for name, array in weights.items()}
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((4, 5, 6), jnp.float32)])
+    x, y = rng.normal(size=(10, 5, 6)).astype(np.float32), rng.integers(0, 2, 10).astype(np.int32)
+    x[::3, 2:] = 0
+    built = converter.build(model, update={"trained": 1}, optimizer="sgd", batch=4, signatures=("train", "features"))
+    with TrainingSession(built.data) as session:
+        kept = session.features(x)
+        session.fit(x, y, epochs=2, learning_rate=0.05, shuffle=False, progress=False)
+        trained = session.parameters()["trained"]
+    assert [array.shape for array in kept] == [(10, 5, 6), (10, 5)]
+
+    def loss(trained, x, y):
+        logits = apply(params | {"trained": trained}, x)
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+
+    expected = params["trained"]
+    for _ in range(2):
+        for start in range(0, 10, 4):
+            rows = slice(start, start + 4)
+            expected = expected - 0.05 * jax.grad(loss)(expected, x[rows], y[rows])
+    np.testing.assert_allclose(trained, expected, rtol=1e-5, atol=1e-6)

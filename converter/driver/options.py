@@ -90,7 +90,8 @@ class Options:
             `int4-blockwise-128`), which is nearer to the float32 ones and as quick; or `int4-dynamic`: `int4` whose
             dense layers round what they read to int8 by rows (dynamic range) in the forward pass of every signature,
             but for logits: some times as quick, and packed in memory, with exact derivatives (straight-through); or
-            `float16`: weights of all layers, the nearest, in half the bytes of the file and the same memory beside it.
+            `float16`: weights of all layers, the nearest, in half the bytes of the file and the same memory beside it;
+            where gradients pass dense layers a step takes up to a third longer.
             What trains stays float32. Of a `.tflite` file frozen weights that are float16 there are so here.
         train_as: `int8`: weights that train are kept as integers of eight bits with a scale for each output channel, a
             quarter of the state, and updated in that grid by quantization-aware scaling, rounded at random. Biases and

@@ -15,6 +15,7 @@ import converter
 import jax_frontend
 from converter.backend.targets import target
 from converter.ir import nested
+from examples import llama
 from tests.models.zoo import CASES
 
 SCHEMES = ("sparse", "last-1", "last-2", "bias-only", "head")
@@ -86,15 +87,38 @@ def _parameters(program: converter.Program) -> set[str]:
 def test_a_frozen_filter_is_in_the_file_once(machine: str) -> None:
     """Whatever order its numbers stand in: the sum of their sizes is the same in each."""
     program = converter.build(residual(), update="bias-only", batch=4, target=machine, check=False)
-    found: dict[tuple[int, float], set[bytes]] = {}
-    for graph in (inner for whole in program.signatures.values() for inner in nested(whole)):
-        for array in (a for a in graph.constants.values() if a.dtype == np.float32 and a.size >= 1 << 10):
-            about = array.size, round(float(np.abs(array.astype(np.float64)).sum()), 6)
-            found.setdefault(about, set()).add(array.tobytes())
+    found = _forms(program)
     assert len(found) >= 5  # of the blocks, all but the smallest
     assert {about: len(different) for about, different in found.items()} == dict.fromkeys(found, 1)
+
+
+def _forms(program: converter.Program) -> dict[tuple[int, float, np.dtype], set[bytes]]:
+    """Return in which orders the numbers of each large constant stand in the file."""
+    found: dict[tuple[int, float, np.dtype], set[bytes]] = {}
+    for graph in (inner for whole in program.signatures.values() for inner in nested(whole)):
+        for array in (a for a in graph.constants.values() if a.dtype.kind == "f" and a.size >= 1 << 10):
+            about = array.size, round(float(np.abs(array.astype(np.float64)).sum()), 6), array.dtype
+            found.setdefault(about, set()).add(array.tobytes())
+    return found
 
 
 def test_engines_of_accelerators_have_kernels_of_their_own() -> None:
     assert target("litert-2").reads_as_stored
     assert not any(target(name).reads_as_stored for name in ("gpu", "web", "hexagon", "tflm", "tflite-2.16"))
+
+
+@pytest.mark.parametrize("blocks", ["on", "off"])
+def test_a_frozen_matrix_of_a_language_model_is_in_the_file_once(blocks: str) -> None:
+    """In float32, and with float16 in that: the step, block by block or not, reads it as `infer` does."""
+    for frozen in ("float32", "float16"):
+        found = _forms(_language_model(frozen, blocks))
+        assert len(found) == 9  # seven matrices of the layer, embedding and head
+        assert {about: len(different) for about, different in found.items()} == dict.fromkeys(found, 1)
+        assert {dtype for _, _, dtype in found} == {np.dtype(frozen)}
+
+
+def _language_model(frozen: str, blocks: str) -> converter.Program:
+    model = llama.build(layers=1, width=96, heads=4, key_heads=2, length=16, vocabulary=500)
+    return converter.build(
+        model, update="lora-4", frozen=frozen, batch=2, blocks=blocks, check=False, optimizer="sgd", target=MACHINES[1]
+    )

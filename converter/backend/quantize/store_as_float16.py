@@ -37,6 +37,7 @@ def stored_as_float16(
     Before: CONV_2D(x, W, b).  After: CONV_2D(x, DEQUANTIZE(W16), b), once for each W.
     Before: GATHER(W, ids).    After: CAST(GATHER(W16, ids)).
     Before: CAST(W).           After: CAST(W16).
+    Before: BATCH_MATMUL(x, W).    After: BATCH_MATMUL(x, CAST(W16)), whose kernel would keep DEQUANTIZE's result, too.
 
     A constant that some operator of some graph needs in float32 stays so in all, else the file would hold it twice.
 
@@ -95,6 +96,8 @@ def _needed_in_float32(
                     continue
                 case tfl.Gather() if number == 0:
                     continue
+                case tfl.BatchMatmul() if number == 1 and readers:
+                    continue
                 case _ if isinstance(node.op, readers) and runs[place] and (number > 0 or by_engine):
                     if breaks[first.setdefault(value, place)] == breaks[place]:
                         continue
@@ -143,7 +146,7 @@ class _Storing:
                     after.nodes.append(Node(tfl.Cast(FLOAT32), (rows,), node.outputs, node.origin))
                     continue
             for value in dict.fromkeys(node.inputs):
-                if value in halves and self._by_cast:
+                if value in halves and (self._by_cast or isinstance(node.op, tfl.BatchMatmul)):
                     own = Value(value.type, value.name)
                     after.nodes.append(Node(tfl.CastWeight(), (halves[value],), (own,), node.origin))
                     node = replace(node, inputs=tuple(own if v is value else v for v in node.inputs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from converter.backend.prepare.hidden_in_parts import hidden_in_parts
 from converter.backend.prepare.loss_in_parts import loss_in_parts
 from converter.driver.compilation import Compilation
-from converter.ir import FLOAT32, Graph, Node, Value, ops
+from converter.ir import FLOAT32, Graph, Node, Value, known_result, ops
 from converter.ir.rewrite import Rewriter, rewrite
 
 #: Elements of the smallest constant matrix that is not kept as the kernels want it.
@@ -18,7 +18,7 @@ LEAST = 1 << 13
 def contracted_as_stored(c: Compilation, graph: Graph) -> Graph:
     """Return a graph whose constant matrices are read from the file at each product, if memory is what counts.
 
-    Before: MatMul(x, W).    After: CastMatMul(x, W).
+    Before: MatMul(x, W).    After: CastMatMul(x, W'), W' [outputs, inputs] as FULLY_CONNECTED of `infer` reads it, too.
 
     Else the runtime keeps each as its kernels want it, once for the forward pass, once more where that is computed
     again, and once for the backward pass.
@@ -28,10 +28,17 @@ def contracted_as_stored(c: Compilation, graph: Graph) -> Graph:
     ):  # of others it is not known that they keep no copy
         return graph
 
+    stored: dict[Value, Value] = {}
+
     def contracted(b: Rewriter, node: Node) -> Value | None:
         if not isinstance(node.op, ops.MatMul) or node.op.adj_x or not _is_large_matrix(graph, node.inputs[1]):
             return None
-        return b(ops.CastMatMul(node.op.adj_y), *node.inputs)
+        x, w = node.inputs
+        if not node.op.adj_y and w not in stored:
+            turn = ops.Transpose((1, 0))
+            array = known_result(turn, turn.infer(w.type), graph.constants[w])
+            stored[w] = b.constant(array, name=w.name)
+        return b(ops.CastMatMul(adj_y=True), x, w if node.op.adj_y else stored[w])
 
     return rewrite(graph, contracted)
 

@@ -200,13 +200,26 @@ def test_the_document_is_what_the_stored_figures_make(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_products_of_a_step_are_those_of_its_net(tmp_path: Path) -> None:
-    """Of the small decoder: q, k, v and o of two layers, forward, and as often for each of their cotangents."""
+    """Of the small decoder: q, k, v and o of two layers, forward, for what they read, and for their gradients."""
     found = tmp_path / "products.json"
-    command = [sys.executable, BENCH / "peers" / "products.py", "--small", "--workloads", "W1", "W4", "--runs", "1"]
+    command = [
+        sys.executable,
+        BENCH / "peers" / "products.py",
+        "--small",
+        "--workloads",
+        "W1",
+        "W4",
+        "--runs",
+        "1",
+        "--most",
+        "99",
+    ]
     subprocess.run([*command, "--json", found], check=True, capture_output=True)
     rows = json.loads(found.read_text())["rows"]
     often = {row["product"]: row["times"] for row in rows if row["net"].startswith("W4")}
-    assert often["2x16x32 x 32x32"] == often["2x16x32 x 32x32'"] == often["32x32' x 32x32"] == 8
+    assert often["32x32 x 32x32'"] == 8
+    # A gradient may read the transposed values as they are, or transposed before.
+    assert often["32x32 x 32x32"] + often["32x32' x 32x32"] == 16
     assert any("3x3 by channel" in row["product"] for row in rows)
     assert all(0 < row["GFLOP/s"] < 1000 for row in rows)  # no core has more
 

@@ -34,8 +34,6 @@ from workloads import SMALL, WORKLOADS, workload
 
 from scripts.arguments import writable
 
-#: Products that are looked at one by one.
-_MOST = 9
 TARGET = "litert-2/x86-64"
 
 
@@ -44,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=("W1", "W3", "W4"))
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--most", type=int, default=9, help="products that are looked at one by one, the longest first")
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
     parser.add_argument("--json", type=writable, help="write all figures to this file")
     args = parser.parse_args()
@@ -55,13 +54,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(scratch) / "program.tflite"
             built(net, "full", file, TARGET)
-            result["rows"] += [{"net": f"{name} b{net.batch}"} | row for row in _measured(file, args.runs)]
+            result["rows"] += [{"net": f"{name} b{net.batch}"} | row for row in _measured(file, args.runs, args.most)]
         if args.json:
             write(args.json, result)
     show_rows(result["rows"])
 
 
-def _measured(file: Path, runs: int) -> list[dict[str, Any]]:
+def _measured(file: Path, runs: int, most: int) -> list[dict[str, Any]]:
     """Return the products of a program's step that take most."""
     from converter.program.file import read_program
     from converter.program.flatbuffer.operators import OperatorFile
@@ -78,7 +77,7 @@ def _measured(file: Path, runs: int) -> list[dict[str, Any]]:
                 often[operator.key] += 1
     seconds = {key: _least(_alone(operator.program()), runs) for key, operator in kinds.items()}
     rows = []
-    for key in sorted(kinds, key=lambda key: -often[key] * seconds[key])[:_MOST]:
+    for key in sorted(kinds, key=lambda key: -often[key] * seconds[key])[:most]:
         product = _product(kinds[key].program())
         # Turn about, so that what else the machine does falls on both.
         ours = min(seconds[key], _least(_alone(kinds[key].program()), runs))

@@ -44,8 +44,16 @@ def build(classes: int = 2) -> pocketune.TFLiteModel:
     Raises:
         UsageError: the package is not here yet.
     """
-    path = resource(_PACKAGE, f"{_FOLDER}/embedding_model.tflite")
-    return pocketune.TFLiteModel(path, cut="conv2d_19", classes=classes)
+    return pocketune.TFLiteModel(embedding(), cut="conv2d_19", classes=classes)
+
+
+def embedding() -> Path:
+    """Return the file that makes 96 numbers of float32 [1, 76, 32, 1].
+
+    Raises:
+        UsageError: the package is not here yet.
+    """
+    return resource(_PACKAGE, f"{_FOLDER}/embedding_model.tflite")
 
 
 def mel_spectrogram(samples: np.ndarray) -> np.ndarray:
@@ -112,7 +120,11 @@ def rows(word: list[np.ndarray], other: list[np.ndarray]) -> tuple[np.ndarray, n
     return np.concatenate([of_word, of_other]), y
 
 
-def synthetic(word: str = "pocket tune", takes: int = 12, seed: int = 0, voice: str = "en-us+f2") -> Any:
-    """Return rows of a synthetic person: takes of the word, and the other words of that voice; see `rows`."""
-    others = [take for i, said in enumerate(OTHER_WORDS) for take in synthetic_takes(said, 1, 100 * seed + i, voice)]
+def synthetic(
+    word: str = "pocket tune", takes: int = 12, seed: int = 0, voice: str = "en-us+f2", of_others: int = 1
+) -> Any:
+    """Return rows of a synthetic person: takes of the word, and some of each other word of that voice; see `rows`."""
+    others = [
+        take for i, said in enumerate(OTHER_WORDS) for take in synthetic_takes(said, of_others, 100 * seed + i, voice)
+    ]
     return rows(synthetic_takes(word, takes, seed, voice), others)

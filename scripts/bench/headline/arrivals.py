@@ -40,3 +40,12 @@ def arrival(curve: list[dict[str, float]], wanted: float) -> int | None:
     below = [place for place, point in enumerate(curve) if point["accuracy"] < wanted]
     first = below[-1] + 1 if below else 0
     return first if first < len(curve) else None
+
+
+def sooner(cpu: float | None, base: dict[str, Any] | None) -> str:
+    """Return by what factor a side arrives before another; before one that never does, > that of its whole training."""
+    if cpu is None or base is None:
+        return ""
+    if base["cpu_s"] is not None:
+        return f"{base['cpu_s'] / cpu:.1f} x"
+    return f"> {mean_curve(base['curves'])[-1]['cpu_s'] / cpu:.1f} x"

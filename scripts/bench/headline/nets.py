@@ -1,10 +1,12 @@
-"""Nets with real weights as Keras models, which every side takes: EfficientNet-Lite0 and MiniLM."""
+"""Nets with real weights as Keras models, which every side takes: EfficientNet-Lite0, MiniLM, openWakeWord's."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from examples import efficientnet_lite, minilm
+from ai_edge_litert.interpreter import Interpreter
+
+from examples import efficientnet_lite, minilm, wake_word
 from examples.weights import safetensors_file, torch_file
 from examples.weights.packages import resource
 
@@ -97,3 +99,34 @@ def sentences() -> keras.Model:
     share = ops.expand_dims(ops.cast(known, "float32"), -1)
     mean = ops.sum(x * share, 1) / ops.sum(share, 1)
     return keras.Model(ids, layers.Dense(2, name="classifier")(mean), name="minilm")
+
+
+def sounds() -> keras.Model:
+    """openWakeWord's embedding of three quarters of a second as layers of Keras, and a new classifier.
+
+    The file is a chain of operators; Keras' layers have its filters.
+    """
+    runtime, layers = Interpreter(str(wake_word.embedding())), keras.layers
+    runtime.allocate_tensors()
+    shapes = {detail["index"]: detail["shape"] for detail in runtime.get_tensor_details()}
+    x = made = keras.Input((wake_word.FRAMES, wake_word.BANDS, 1), name="mel")
+    for operator in runtime._get_ops_details():
+        inputs = operator["inputs"]
+        before, after = shapes[inputs[0]], shapes[operator["outputs"][0]]
+        match operator["op_name"]:
+            case "PAD":
+                _, rows, columns, _ = runtime.get_tensor(inputs[1]).tolist()
+                made = layers.ZeroPadding2D((rows, columns))(made)
+            case "CONV_2D":
+                filters, biases = (runtime.get_tensor(i) for i in inputs[1:])
+                padding = "same" if (after[1:3] == before[1:3]).all() else "valid"
+                conv = layers.Conv2D(len(filters), filters.shape[1:3], padding=padding)
+                made = conv(made)
+                conv.set_weights([filters.transpose(1, 2, 3, 0), biases])
+            case "LEAKY_RELU":
+                made = layers.LeakyReLU(0.2)(made)
+            case "MAXIMUM":
+                made = keras.ops.maximum(made, float(runtime.get_tensor(inputs[1])))
+            case "MAX_POOL_2D":
+                made = layers.MaxPooling2D((before[1] // after[1], before[2] // after[2]))(made)
+    return keras.Model(x, layers.Dense(2, name="classifier")(layers.Flatten()(made)), name="openwakeword")

@@ -6,6 +6,7 @@ It needs NumPy and the side's own runtime alone: it runs in a process of its own
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,17 +23,19 @@ class Method(NamedTuple):
         means: whether the head is set to class means first.
         shrinkage: of the covariance that these are seen by; None: by distance alone.
         steps: whether steps follow, or are all.
+        frozen: in which the frozen layers compute, as `build` takes it.
     """
 
     update: str
     means: bool = False
     shrinkage: str | None = None
     steps: bool = True
+    frozen: str = "float32"
 
     @property
     def file(self) -> str:
         """The program."""
-        return f"{self.update}{'-means' * self.means}.tflite"
+        return f"{self.update}{'-means' * self.means}-{self.frozen}.tflite"
 
 
 #: Frozen layers run once a sample in all but `full`.
@@ -43,9 +46,11 @@ OURS = {
     "means": Method("head", means=True, steps=False),
     "means, then head": Method("head", means=True),
     "discriminant": Method("head", means=True, shrinkage="auto", steps=False),
+    "sparse, int8": Method("sparse", frozen="int8"),
+    "discriminant, int8": Method("head", means=True, shrinkage="auto", steps=False, frozen="int8"),
 }
 #: All sides in order.
-SIDES = ("keras", *OURS)
+SIDES = ("keras", "tensorflow", *OURS)
 
 
 class Side(Protocol):
@@ -73,18 +78,24 @@ class Keras:
         self._keras, self._batch = keras, batch
         self._model = keras.models.load_model(file, compile=False)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        self._model.compile(keras.optimizers.Adam(1e-3), loss)
+        self._rates = table = tf.Variable(np.zeros(4096, np.float32))
+
+        class Table(keras.optimizers.schedules.LearningRateSchedule):
+            def __call__(self, step: Any) -> Any:
+                return tf.gather(table, tf.cast(step, tf.int32))
+
+        self._model.compile(keras.optimizers.Adam(Table()), loss)
         self._first = self._model.get_weights()
 
     def begin(self) -> None:
         self._keras.utils.set_random_seed(0)  # the order of rows
         self._model.set_weights(self._first)
         for variable in self._model.optimizer.variables:
-            if not variable.path.endswith("learning_rate"):
-                variable.assign(np.zeros(variable.shape, variable.dtype))
+            variable.assign(np.zeros(variable.shape, variable.dtype))
 
     def train(self, x: Array, y: Array, rate: float, epochs: int, judge: Callable[[], None]) -> None:
-        self._model.optimizer.learning_rate = rate
+        rates = schedule(rate, epochs * ceil(len(y) / self._batch))
+        self._rates[: len(rates)].assign(rates)
         every = stretch(len(y), self._batch)
 
         def behind(step: int, logs: Any) -> None:
@@ -97,6 +108,59 @@ class Keras:
     def right(self, x: Array, y: Array) -> float:
         given = [self._model.predict_on_batch(x[start : start + 50]) for start in range(0, len(y), 50)]
         return float((np.concatenate(given).argmax(1) == y).mean())
+
+
+class Graph(Keras):
+    """TensorFlow as well as it goes: half an epoch is one call of a graph, its loop and the fused Adam included."""
+
+    def __init__(self, file: Path, batch: int) -> None:
+        super().__init__(file, batch)
+        import tensorflow as tf
+
+        model, self._tf, self._step = self._model, tf, tf.Variable(0.0)
+        variables = model.trainable_variables
+        self._slots = [[tf.Variable(tf.zeros(v.shape)) for v in variables] for _ in range(2)]
+
+        @tf.function(autograph=False)
+        def train(x: Any, y: Any, rates: Any) -> Any:
+            return tf.while_loop(lambda n: n < tf.size(rates), lambda n: step(x[n], y[n], rates[n], n), [0])
+
+        def step(x: Any, y: Any, rate: Any, number: Any) -> Any:
+            with tf.GradientTape() as tape:
+                logits = model(x, training=True)
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+            gradients = tape.gradient(loss, [v.value for v in variables])
+            count = self._step.assign_add(1.0)
+            for variable, m, v, gradient in zip(variables, *self._slots, gradients, strict=True):
+                tf.raw_ops.ResourceApplyAdam(
+                    var=variable.value.handle,
+                    m=m.handle,
+                    v=v.handle,
+                    beta1_power=0.9**count,
+                    beta2_power=0.999**count,
+                    lr=rate,
+                    beta1=0.9,
+                    beta2=0.999,
+                    epsilon=1e-7,
+                    grad=tf.convert_to_tensor(gradient),
+                )
+            return [number + 1]
+
+        self._train, self._answer = train, tf.function(model, autograph=False)
+
+    def begin(self) -> None:
+        super().begin()
+        for variable in (self._step, *self._slots[0], *self._slots[1]):
+            variable.assign(self._tf.zeros_like(variable))
+
+    def train(self, x: Array, y: Array, rate: float, epochs: int, judge: Callable[[], None]) -> None:
+        every, order = stretch(len(y), self._batch), np.random.default_rng(0)
+        rates = schedule(rate, epochs * len(y) // self._batch)
+        rows = np.concatenate([order.permutation(len(y)) for _ in range(epochs)]).reshape(len(rates), self._batch)
+        for start in range(0, len(rows), every):
+            some = slice(start, start + every)
+            self._train(x[rows[some]], y[rows[some]], rates[some])
+            judge()
 
 
 class Ours:
@@ -125,10 +189,20 @@ class Ours:
                 if done % every == 0:
                     judge()
 
-        self._session.fit(x, y, epochs=epochs, learning_rate=rate, progress=False, seed=0, listener=listener)
+        rates = schedule(rate, epochs * ceil(len(y) / self._batch)).tolist()
+        self._session.fit(
+            x, y, epochs=epochs, learning_rate=rates.__getitem__, progress=False, seed=0, listener=listener
+        )
 
     def right(self, x: Array, y: Array) -> float:
         return float(self._session.evaluate(x, y)["accuracy"])
+
+
+def schedule(rate: float, steps: int) -> Array:
+    """Return the learning rate of each step: it rises for a tenth of them, then falls to 0 along a cosine."""
+    rising, step = max(steps // 10, 1), np.arange(steps)
+    falling = (1 + np.cos(np.pi * (step - rising) / (steps - rising))) / 2
+    return (rate * np.where(step < rising, (step + 1) / rising, falling)).astype(np.float32)
 
 
 def stretch(rows: int, batch: int) -> int:
@@ -138,4 +212,5 @@ def stretch(rows: int, batch: int) -> int:
 
 def opened(side: str, folder: Path, batch: int) -> Side:
     """Return a side that is ready to train."""
-    return Keras(folder / "model.keras", batch) if side == "keras" else Ours(folder, OURS[side], batch)
+    theirs = {"keras": Keras, "tensorflow": Graph}
+    return theirs[side](folder / "model.keras", batch) if side in theirs else Ours(folder, OURS[side], batch)

@@ -1,0 +1,93 @@
+"""Makes docs/time-to-accuracy.md and its figure from results.json, which `scripts/bench/headline --json` writes anew.
+
+.venv/bin/python scripts/bench/headline/document.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from arrivals import mean_curve, sooner
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from scripts.arguments import existing, writable
+
+HERE = Path(__file__).resolve().parent
+DOCUMENT = HERE.parents[2] / "docs" / "time-to-accuracy.md"
+#: Colours of Okabe and Ito, which are told apart without red and green.
+DRAWN = {
+    "keras": ("Keras fit", "#d55e00"),
+    "tensorflow": ("TensorFlow's graph", "#e69f00"),
+    "full": ("full", "#000000"),
+    "sparse": ("sparse", "#0072b2"),
+    "sparse, int8": ("sparse, int8", "#56b4e9"),
+    "discriminant": ("linear discriminant", "#009e73"),
+    "discriminant, int8": ("linear discriminant, int8", "#cc79a7"),
+}
+
+
+def main() -> None:
+    """Reads the results, and writes the document and the figure beside it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=existing, nargs="?", default=HERE / "results.json")
+    parser.add_argument("--output", type=writable, default=DOCUMENT)
+    args = parser.parse_args()
+    result = json.loads(args.file.read_text())
+    args.output.write_text(document(result))
+    draw(result, args.output.with_suffix(".svg"))
+
+
+def document(result: dict[str, Any]) -> str:
+    """Return the text of the document."""
+    # Markdown, not HTML: nothing is to be escaped.
+    environment = Environment(  # noqa: S701
+        loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"seconds": seconds}
+    template = environment.get_template("time-to-accuracy.md.jinja")
+    return template.render(**result, tasks=of_tasks(result), sooner=sooner, drawn=DRAWN)
+
+
+def of_tasks(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the rows of each task by side."""
+    tasks: dict[str, dict[str, Any]] = {}
+    for row in result["rows"]:
+        tasks.setdefault(row["task"], {})[row["side"]] = row
+    return tasks
+
+
+def seconds(value: float) -> str:
+    """Return seconds with two digits."""
+    return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.2g} ms" if value < 0.1 else f"{1e3 * value:.0f} ms"
+
+
+def draw(result: dict[str, Any], file: Path) -> None:
+    """Write curves of mean accuracy over CPU time, a panel a task; what is judged once is a point."""
+    mpl.rcParams |= {"svg.hashsalt": "pocketune", "svg.fonttype": "none", "font.size": 9}
+    tasks = of_tasks(result)
+    figure = Figure(figsize=(9, 3.1 * -(-len(tasks) // 2)), layout="constrained")
+    panels = figure.subplots(-(-len(tasks) // 2), 2, squeeze=False).flat
+    for panel, (task, sides) in zip_longest(panels, tasks.items(), fillvalue=("", {})):
+        panel.set_axis_on() if sides else panel.set_axis_off()
+        for side in (side for side in DRAWN if side in sides):
+            label, colour = DRAWN[side]
+            curve = mean_curve(sides[side]["curves"])
+            xs, ys = [point["cpu_s"] for point in curve], [100 * point["accuracy"] for point in curve]
+            panel.plot(xs, ys, color=colour, label=label, marker="o" if len(xs) == 1 else "", linewidth=1.6)
+        if sides:
+            panel.axhline(100 * sides["full"]["wanted"], color="#777777", linestyle="--", linewidth=0.8)
+            panel.set(xscale="log", title=task, xlabel="CPU seconds of one thread", ylabel="accuracy, %")
+            panel.spines[["top", "right"]].set_visible(False)
+    handles, labels = next(iter(figure.axes)).get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(file, metadata={"Date": None, "Creator": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
-sys.path += [str(BENCH), str(BENCH / "peers"), str(BENCH / "accuracy"), str(BENCH / "classes")]
+sys.path += [str(BENCH), str(BENCH / "peers"), str(BENCH / "accuracy"), str(BENCH / "classes"), str(BENCH / "zoo")]

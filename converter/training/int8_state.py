@@ -21,8 +21,8 @@ from converter.ir.random_numbers import call_key, random_bits, uniform
 from converter.ir.rewrite import eliminate_dead_code
 from converter.training.optim import layer_of
 
-#: The integer that stands for the largest number that a channel is built with: a weight may become twice as large.
-BUILT = 64
+#: The integer that stands for the largest number that a channel is built with: a weight may become a third larger.
+BUILT = 96
 #: What is less is 0: float32 holds no number by which the scale could be divided.
 LEAST = 1e-30
 #: What the state tensor of a weight's scales is called: its name, and this.

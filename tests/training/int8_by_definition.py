@@ -1,6 +1,6 @@
 """Quantization-aware scaling by its definition, in JAX: what `train_as="int8"` is compared with.
 
-A weight is s q, q whole numbers from -128 to 127, s = max|w| / 64 of each output channel, q = w / s to nearest. A step
+A weight is s q, q whole numbers from -128 to 127, s = max|w| / 96 of each output channel, q = w / s to nearest. A step
 of descent is q <- clip(q + floor(-rate s G_q / s^2 + u)) where G_q = s G_w is the gradient by q: Lin et al. 2022 with
 stochastic rounding. The noise of a matrix [rows, columns] is u = frac(a_row + b_column).
 """
@@ -112,7 +112,7 @@ def trained(
     for name, weight in weights.items():
         stored = np.asarray(weight.stored(params[name]))
         others = tuple(i for i in range(stored.ndim) if i != weight.axis)
-        scales[name] = jnp.asarray(np.abs(stored).max(others) / np.float32(64))
+        scales[name] = jnp.asarray(np.abs(stored).max(others) / np.float32(96))
         integers[name] = jnp.clip(jnp.round(stored / weight.against(scales[name])), LEAST, LARGEST)
 
     def of(integers: Any, state: Any) -> Any:

@@ -246,7 +246,7 @@ def test_zeros_have_no_range_and_stay_float32() -> None:
         scales = session.state()["hidden/scales"].reshape(-1)
     largest = np.abs(hidden).max(0)
     largest[3] = largest.max()
-    np.testing.assert_allclose(scales, largest / 64)
+    np.testing.assert_allclose(scales, largest / 96)
 
 
 @pytest.mark.parametrize(

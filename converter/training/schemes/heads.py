@@ -15,7 +15,7 @@ Granted = Mapping[str, tuple[float | Adapting, str]]
 
 
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """Return the layer of the last product.
+    """Return the layer of the last product; of parameters whose names have one part, what is used after it, too.
 
     Of a matrix tied to the embedding also what is after the others, as a norm.
 
@@ -27,7 +27,14 @@ def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
         before = max((m.last_use for m in kernels[:-1]), default=-1)
         after = [m for m in everything if m in last or m.first_use > before]
         return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in after}
-    return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if m.layer == last[0].layer}
+    return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if last and _goes_with(m, last[0])}
+
+
+def _goes_with(member: Member, kernel: Member) -> bool:
+    """Return whether a parameter is of a kernel's layer: by name, or where names tell no layers (`w2`, `b2`) by use."""
+    if member.layer == member.name:
+        return member is kernel or member.first_use > kernel.first_use
+    return member.layer == kernel.layer
 
 
 def own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:

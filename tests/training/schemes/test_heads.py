@@ -55,3 +55,17 @@ def test_a_weight_times_a_number_is_a_kernel(update: str) -> None:
     assert adapted == wanted.get(update.partition(":")[0], set())
     said = [note.subject for note in without_adapter_notes({row.parameter: row.why for row in rows})]
     assert said == ["a/kernel"] * (update == "dora-2")
+
+
+@pytest.mark.parametrize("names", [("w1", "b1", "w2", "b2"), (0, 1, 2, 3)], ids=str)
+def test_names_of_one_part_leave_the_head_its_bias(names: tuple[Any, ...]) -> None:
+    shapes = ((8, 16), (16,), (16, 4), (4,))
+    params = {f"{name}": np.ones(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}
+    w1, b1, w2, b2 = params
+
+    def apply(params: Any, x: Any) -> Any:
+        return jnp.tanh(x @ params[w1] + params[b1]) @ params[w2] + params[b2]
+
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 8), "float32")])
+    rows = update_scheme("head").resolve(absorb_layout(canonicalize(jax_frontend.trace(model, 4))))
+    assert {row.parameter for row in rows if row.fraction} == {w2, b2}

@@ -25,6 +25,8 @@ from converter.training.optim import layer_of
 BUILT = 96
 #: What is less is 0: float32 holds no number by which the scale could be divided.
 LEAST = 1e-30
+#: A channel of less beside the largest one counts as zeros: decay left it, and by its own scale it could not grow.
+DEAD = 2.0**-40
 #: What the state tensor of a weight's scales is called: its name, and this.
 SCALES = "/scales"
 #: The state tensor that counts updates, exact up to 2^24 of them.
@@ -60,7 +62,8 @@ def in_integers(graph: Graph) -> tuple[dict[str, Integers], dict[str, str]]:
 def _scales(stored: np.ndarray, axis: int) -> np.ndarray:
     """Return the scales of a weight, float32 [n]; a channel of zeros has the largest of the others."""
     largest = np.abs(stored).max(tuple(i for i in range(stored.ndim) if i != axis))
-    return (np.where(largest > LEAST, largest, largest.max()) / BUILT).astype(np.float32)
+    least = max(LEAST, largest.max() * DEAD)
+    return (np.where(largest > least, largest, largest.max()) / BUILT).astype(np.float32)
 
 
 def _channels(graph: Graph, value: Value) -> int | None:

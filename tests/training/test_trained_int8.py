@@ -249,6 +249,28 @@ def test_zeros_have_no_range_and_stay_float32() -> None:
     np.testing.assert_allclose(scales, largest / 96)
 
 
+def test_a_channel_that_decay_left_near_zero_trains_as_one_of_zeros() -> None:
+    """By its own scale it would stay there; what is small beside the others and not nothing keeps its own."""
+    apply, params, shape, _ = NETS["dense"]
+    found = {}
+    for factor in (0.0, 1e-20, 1e-6):
+        hidden = params["hidden"].copy()
+        hidden[:, 3] *= factor
+        model = jax_frontend.Model(
+            apply, {**params, "hidden": hidden}, inputs=[jax.ShapeDtypeStruct((None, *shape), np.float32)]
+        )
+        program = converter.build(model, batch=BATCH, optimizer="sgd", train_as="int8", check=False)
+        with TrainingSession(program.data) as session:
+            begun = session.parameters()["hidden"]
+            for x, y in batches("dense"):
+                session.train(x, y, 0.3)
+            found[factor] = begun, session.parameters()["hidden"]
+    for before, after in zip(found[0.0], found[1e-20], strict=True):
+        np.testing.assert_array_equal(after, before)
+    assert np.abs(found[1e-20][1][:, 3]).max() > 0.02
+    np.testing.assert_allclose(found[1e-6][0][:, 3], params["hidden"][:, 3] * 1e-6, rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("said", "options"),
     {

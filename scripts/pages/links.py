@@ -22,10 +22,10 @@ def home(uri: str) -> str:
 
 
 def page_of(path: str) -> str | None:
-    """Return the page that a file of the repository is on the site, if it is one."""
+    """Return the page, or the picture, that a file of the repository is on the site, if it is one."""
     if path in OUTSIDE:
         return OUTSIDE[path]
-    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith(".md") else None
+    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith((".md", ".svg")) else None
 
 
 def with_site_links(text: str, uri: str) -> str:

@@ -56,3 +56,16 @@ def test_it_measures(tmp_path: Path) -> None:
     assert {"commit", "date", "machine"} <= set(found)
     assert [row["side"] for row in found["rows"]] == ["full", "means"]
     assert all(row["peak_bytes"] > 1 << 20 and row["curves"][0][0]["cpu_s"] > 0 for row in found["rows"])
+
+
+def test_the_page_and_its_figure_are_what_the_stored_figures_make(tmp_path: Path) -> None:
+    written = tmp_path / "time-to-accuracy.md"
+    subprocess.run([sys.executable, BENCH / "headline" / "document.py", "--output", written], check=True)
+    for made in (written, written.with_suffix(".svg")):
+        assert made.read_text() == (BENCH.parents[1] / "docs" / made.name).read_text(), made.name
+
+
+def test_a_side_that_never_arrives_counts_with_its_whole_training(headline: Any) -> None:
+    assert headline.sooner(0.5, {"cpu_s": 2.0, "curves": [curve(0.5, 0.9)]}) == "4.0 x"
+    assert headline.sooner(0.5, {"cpu_s": None, "curves": [curve(0.5, 0.9)]}) == "> 4.0 x"
+    assert headline.sooner(None, {"cpu_s": 2.0, "curves": []}) == ""

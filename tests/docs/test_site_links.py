@@ -25,6 +25,7 @@ def sections_of(page: str) -> set[str]:
         ("errors/losses.md", "[a](../cli.md#losses)", "[a](../cli.md#losses)"),
         ("changelog.md", "([docs/report.md](docs/report.md))", "([docs/report.md](report.md))"),
         ("performance.md", "[scripts/bench](../scripts/bench/README.md)", "scripts/bench (`scripts/bench/README.md`)"),
+        ("index.md", "![a](docs/time-to-accuracy.svg)", "![a](time-to-accuracy.svg)"),
         ("cli.md", "[`scripts/demo`](../scripts/demo)", "`scripts/demo`"),
         ("cli.md", "[a](https://example.org) [b](#losses)", "[a](https://example.org) [b](#losses)"),
         ("cli.md", "```kotlin\nf[0](../nothing)\n```", "```kotlin\nf[0](../nothing)\n```"),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,28 +47,22 @@ def main() -> None:
     options.add_argument("--epochs", type=int, help="of every training (default: the task's)")
     options.add_argument("--json", type=writable, default=Path("out/headline.json"), help="the file to write")
     asked = options.parse_args()
+    commit, changed = checkout()
+    result: dict[str, Any] = {"date": f"{date.today()}", "commit": commit, "changed": changed, "machine": machine()}
+    result["about"] = {name: TASKS[name].about for name in asked.task or TASKS}
     rows: list[dict[str, Any]] = []
-    for name in asked.task or TASKS:
-        task = TASKS[name]
-        found = measured(task, asked.side or SIDES, asked.choices, asked.epochs or task.epochs)
-        rows += [{"task": name, **each} for each in summed_up(found)]
+    for name in result["about"]:
+        task, found = TASKS[name], list[dict[str, Any]]()
+        for side in measured(task, asked.side or SIDES, asked.choices, asked.epochs or task.epochs):
+            found.append(side)
+            of_task = [{"task": name, **each} for each in summed_up(found)]
+            write(asked.json, {**result, "rows": rows + of_task})
+        rows += of_task
         print(table(name, rows), flush=True)
-        commit, changed = checkout()
-        write(
-            asked.json,
-            {
-                "date": f"{date.today()}",
-                "commit": commit,
-                "changed": changed,
-                "machine": machine(),
-                "about": {row["task"]: TASKS[row["task"]].about for row in rows},
-                "rows": rows,
-            },
-        )
 
 
-def measured(task: Task, sides: Any, choices: int, epochs: int) -> list[dict[str, Any]]:
-    """Return what came of each side, `full` first."""
+def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict[str, Any]]:
+    """Yield what came of each side, `full` first."""
     split = task.split(choices)
     parts = {"validation": split.validation, "held_out": split.held_out}
     parts |= {f"sample_{number}": rows for number, rows in enumerate(split.samples)}
@@ -94,10 +88,11 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> list[dict[str
                 calibration=split.validation.x[:100] if method.frozen == "int8" else None,
             ).write(folder / method.file)
         full = _run("full", task.rates["full"], folder)
+        yield full
         others = [side for side in dict.fromkeys(sides) if side != "full"]
         # What TensorFlow trains is what `full` trains, so its best rate is theirs.
         rates = {side: task.rates[OURS[side].update] if side in OURS else (full["rate"],) for side in others}
-        return [full, *(_run(side, rates[side], folder) for side in others)]
+        yield from (_run(side, rates[side], folder) for side in others)
 
 
 def _run(side: str, rates: Sequence[float], folder: Path) -> dict[str, Any]:
@@ -119,8 +114,8 @@ def table(task: str, rows: list[dict[str, Any]]) -> str:
         cpu, wall = row["cpu_s"], row["wall_s"]
         error = "" if row["cpu_error_s"] is None else f" ± {row['cpu_error_s']:.2g}"
         times = "not reached | –" if cpu is None else f"{cpu:.3g}{error} | {wall:.3g}"
-        sooner = " | ".join(sooner(cpu, of_task.get(base)) for base in ("keras", "tensorflow"))
-        lines.append(f"| {side} | {row['final']:.1%} | {times} | {sooner} | {row['peak_bytes'] / 2**20:.0f} |")
+        factors = " | ".join(sooner(cpu, of_task.get(base)) for base in ("keras", "tensorflow"))
+        lines.append(f"| {side} | {row['final']:.1%} | {times} | {factors} | {row['peak_bytes'] / 2**20:.0f} |")
     return "\n".join(lines) + "\n"
 
 

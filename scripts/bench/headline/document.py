@@ -1,6 +1,8 @@
-"""Makes docs/time-to-accuracy.md and its figure from results.json, which `scripts/bench/headline --json` writes anew.
+"""Makes docs/time-to-accuracy.md and its figure of what `scripts/bench/headline --json` wrote.
 
-.venv/bin/python scripts/bench/headline/document.py
+    .venv/bin/python scripts/bench/headline/document.py [FILE]
+
+FILE is results.json beside it, if not given.
 """
 
 from __future__ import annotations

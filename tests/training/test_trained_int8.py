@@ -292,6 +292,18 @@ def test_what_does_not_go_together_is_refused(said: str, options: dict[str, Any]
         built("dense", **options)
 
 
+@pytest.mark.parametrize("name", ["hidden/scales", "random/update"])
+def test_a_parameter_with_the_name_of_what_is_kept_is_refused(name: str) -> None:
+    _, params, shape, _ = NETS["dense"]
+    model = jax_frontend.Model(
+        lambda p, x: (x @ p["hidden"] * p[name]) @ p["head"],
+        {**params, name: weight(16)},
+        inputs=[jax.ShapeDtypeStruct((None, *shape), np.float32)],
+    )
+    with pytest.raises(UsageError, match=f"under the name '{name}'"):
+        converter.build(model, batch=BATCH, optimizer="sgd", train_as="int8")
+
+
 def test_means_of_several_devices_are_refused() -> None:
     with pytest.raises(UsageError, match="keeps weights in int8"):
         federated_identity(built("dense").data)

@@ -14,7 +14,7 @@ from converter.ir.module import Module
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.support.notes import Note
-from converter.training.int8_state import UPDATES, in_integers, with_integers
+from converter.training.int8_state import SCALES, UPDATES, in_integers, with_integers
 from converter.training.schemes import Plain, join
 
 #: What makes this a word of a build.
@@ -25,7 +25,8 @@ def choose(c: Compilation) -> Compilation:
     """Say which of the trained weights are stored in int8.
 
     Raises:
-        UsageError: the optimizer keeps slots of such a weight, it has an adapter, or there is none.
+        UsageError: the optimizer keeps slots of such a weight, it has an adapter, there is none, or a parameter has the
+            name of what is kept beside it.
     """
     if c.options.train_as != "int8":
         return c
@@ -46,6 +47,12 @@ def choose(c: Compilation) -> Compilation:
                 "state would be no quarter: take one without, optimizer='sgd' (--optimizer sgd), and no proximal",
                 page="arguments",
             )
+    names = set(c.graphs.model.parameter_names())
+    if twice := next((name for name in (UPDATES, *(weight + SCALES for weight in made)) if name in names), None):
+        raise UsageError(
+            f"{_INT8} keeps numbers of its own under the name {twice!r}, which a parameter of the model has: rename it",
+            page="arguments",
+        )
     held = f"{len(made)} in int8 with a scale for each output channel, rounded at random by how near each is"
     kept = f"; in float32: {', '.join(dict.fromkeys(others.values()))} ({len(others)})" if others else ""
     return replace(c, integers=made, notes=[*c.notes, Note("trained weights", "int8", held + kept)])

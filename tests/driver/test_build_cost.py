@@ -57,15 +57,15 @@ def test_building_takes_little_more_than_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("update", "copies"),
+    ("update", "most"),
     [
-        pytest.param("full", 1, id="all of it trains"),
-        pytest.param({"2/*": 1.0}, 1, id="folded, as the forward pass reads them"),
-        pytest.param({"0/*": 1.0}, 2, id="folded, and as the backward pass reads them"),
+        pytest.param("full", 1.8, id="all of it trains"),
+        pytest.param({"2/*": 1.0}, 1.8, id="folded, as the forward pass reads them"),
+        pytest.param({"0/*": 1.0}, 2.2, id="folded, and read by the backward pass too"),
     ],
 )
-def test_weights_that_are_made_are_let_go_of_when_they_are_in_the_file(update: str | dict, copies: int) -> None:
-    rng, width = np.random.default_rng(0), 512
+def test_weights_that_are_made_are_let_go_of_when_they_are_in_the_file(update: str | dict, most: float) -> None:
+    rng, width = np.random.default_rng(0), 640  # so that a graph's own objects are little beside them
 
     def unit(k: int, inputs: int) -> dict[str, np.ndarray]:
         w = rng.standard_normal((k, k, inputs, width), np.float32) / np.float32(k * inputs**0.5)
@@ -87,9 +87,9 @@ def test_weights_that_are_made_are_let_go_of_when_they_are_in_the_file(update: s
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(program.data) == pytest.approx(copies * model, rel=0.1)
+    assert len(program.data) == pytest.approx(model, rel=0.1)
     assert kept < 1.1 * len(program.data)
-    assert peak < (copies + 0.8) * model
+    assert peak < most * model
 
 
 #: Of 512 arrays, too small for pages of their own, 8 are used on; as many bytes as the rest has are asked back.

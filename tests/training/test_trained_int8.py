@@ -274,7 +274,7 @@ def test_a_channel_that_decay_left_near_zero_trains_as_one_of_zeros() -> None:
 @pytest.mark.parametrize(
     ("said", "options"),
     {
-        "optimizer keeps numbers of its own": {"optimizer": "adam"},
+        "optimizer keeps slots for each number": {"optimizer": "adam"},
         "no proximal": {"proximal": 0.1},
         "has an adapter": {"update": "lora-2"},
         "has state='stateless'": {"state": "stateless"},

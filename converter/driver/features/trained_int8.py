@@ -43,8 +43,8 @@ def choose(c: Compilation) -> Compilation:
         owner = max((name for name in c.rule.parameters if slot.endswith(f"/{name}")), key=len, default="")
         if owner in made and array.size > 1:
             raise UsageError(
-                f"{_INT8}: the optimizer keeps numbers of its own for each of a weight ({slot}), in float32, and the "
-                "state would be no quarter: take one without, optimizer='sgd' (--optimizer sgd), and no proximal",
+                f"{_INT8}: the optimizer keeps slots for each number of a weight ({slot}), in float32, so "
+                "the state would not be a quarter: use one without, optimizer='sgd' (--optimizer sgd), and no proximal",
                 page="arguments",
             )
     names = set(c.graphs.model.parameter_names())

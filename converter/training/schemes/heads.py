@@ -15,7 +15,7 @@ Granted = Mapping[str, tuple[float | Adapting, str]]
 
 
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """Return the layer of the last product; of parameters whose names have one part, what is used after it, too.
+    """Return the layer of the last product; of names of one part also the biases and scales after it.
 
     Of a matrix tied to the embedding also what is after the others, as a norm.
 
@@ -33,7 +33,8 @@ def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
 def _goes_with(member: Member, kernel: Member) -> bool:
     """Return whether a parameter is of a kernel's layer: by name, or where names tell no layers (`w2`, `b2`) by use."""
     if member.layer == member.name:
-        return member is kernel or member.first_use > kernel.first_use
+        after = member.role in ("bias", "scale") and member.first_use > kernel.first_use
+        return member is kernel or after
     return member.layer == kernel.layer
 
 

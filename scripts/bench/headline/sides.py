@@ -146,7 +146,7 @@ class Graph(Keras):
                 )
             return [number + 1]
 
-        self._train, self._answer = train, tf.function(model, autograph=False)
+        self._train = train
 
     def begin(self) -> None:
         super().begin()

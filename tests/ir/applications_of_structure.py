@@ -109,7 +109,7 @@ def _update(n: Numbers, kind: type[Op]) -> Application:
 
 @applies(ops.OneHot, ops.IsClass)
 def _classes(n: Numbers, kind: type[Op]) -> Application:
-    return Application(kind(n.whole(1, 5)), [n.whole_numbers(*n.shape(1, 4), low=-1, high=5)])
+    return Application(kind(n.whole(1, 5)), [n.whole_numbers(*n.shape(0, 4), low=-1, high=5)])
 
 
 @applies(ops.Pick)

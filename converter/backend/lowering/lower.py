@@ -92,6 +92,8 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
         results = result if isinstance(result, tuple) else (result,)
         for value, made in zip(node.outputs, results, strict=True):
             wanted = value.shape if isinstance(node.op, tfl.Carried) else stored_shape(value.shape)
+            if () in [v.shape for v in node.inputs]:  # stored as [1], whose axis is in what a rule made of it
+                made = c.reshape(made, wanted)
             assert made.shape == wanted, f"{node!r} was lowered to {made!r}"
             lowered[value] = made
     if report is not None:

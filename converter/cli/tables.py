@@ -38,6 +38,8 @@ _MOST_ROWS, _MOST_SIGNATURES = 30, 4
 
 #: Layers that a line of the table of frozen layers names.
 _MOST_NAMES = 3
+#: Characters of a card's text that are shown.
+_MOST_OF_A_TEXT = 300
 
 #: The costs by which one chooses a scheme.
 _CHOSEN_BY = {
@@ -241,6 +243,8 @@ class Results:
         self.heading(manifest)
         self.line(f"{contents.path}, {size(contents.file_bytes)}, graph {manifest.graph_hash[:16]}")
         self.line()
+        if manifest.card:
+            self.table("Model card", ("", ""), [(name, self._short(text)) for name, text in manifest.card.items()])
         signatures = [
             (name if side == "in" and not i else "", side if not i else "", label, kind, role)
             for name, signature in manifest.signatures.items()
@@ -269,6 +273,11 @@ class Results:
         self.costs({**manifest.costs, "file_bytes": contents.file_bytes}, manifest.target)
         if manifest.certificates:
             self.certificates(manifest.certificates)
+
+    def _short(self, text: str) -> str:
+        """Return a text in one line, of a long one its beginning unless wide."""
+        line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return line if self.wide or len(line) <= _MOST_OF_A_TEXT else f"{line[:_MOST_OF_A_TEXT]} ... (--wide)"
 
     def _survey(self, found: Surveyed) -> None:
         path = found.path

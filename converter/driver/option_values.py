@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import frexp, isfinite
 from typing import Any
 
@@ -77,6 +77,16 @@ def check_names(option: str, given: Any) -> None:
     if given is not None and not (listed and all(isinstance(name, str) for name in given)):
         of = {"labels": "the classes", "outputs": "the model's outputs"}[option]
         raise UsageError(f"{option} are names of {of}, a list of strings, not {given!r}", page="arguments")
+
+
+def check_card(given: Any) -> None:
+    """Raise UsageError where it is no mapping of texts by name, and not None."""
+    if given is None:
+        return
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise UsageError(
+            f"card holds texts by name, for example {{'license': 'Apache-2.0'}}, not {given!r}", page="arguments"
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from converter.backend.targets import Target
 from converter.driver.option_values import (
+    check_card,
     check_keep_base,
     check_loss_scale,
     check_names,
@@ -83,6 +84,8 @@ class Options:
             model, adds `prefill` and `decode`, by which it writes a text on.
         labels: names of all classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
+        card: what people are to know of the model, texts by names as of a model card: `license`, `author`, `source`,
+            `description`, and others; kept in the manifest, beside what a file says of itself.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
             convolutions, weights in dense layers; or weights of dense layers and embeddings as integers of four bits,
             of which one matrix after the other is unpacked where it is used, exactly in both directions: `int4` with a
@@ -199,6 +202,7 @@ class Options:
     )
     labels: Sequence[str] | None = _option(None, in_manifest=True)
     preprocessing: Mapping[str, Any] | None = _option(None, in_manifest=True)
+    card: Mapping[str, str] | None = _option(None, entry=dict[str, str], in_manifest=True)
     frozen: str = _option(
         "float32",
         "float32; int8 for frozen layers where the target gains by it, which needs --calibration; int4 for the weights "
@@ -337,6 +341,7 @@ class Options:
             raise UsageError(f"name must be a text, not {self.name!r}", page="arguments")
         for name in ("labels", "outputs"):
             check_names(name, getattr(self, name))
+        check_card(self.card)
         check_loss_scale(self.loss_scale)
         check_keep_base(self.keep_base)
         check_proximal(self.proximal)
@@ -367,6 +372,7 @@ class Options:
         return said | {
             "labels": None if self.labels is None else list(self.labels),
             "preprocessing": None if self.preprocessing is None else dict(self.preprocessing),
+            "card": dict(self.card or {}),
             "loss_scale": float(self.loss_scale),
             "keep_base": float(self.keep_base),
             "row_clipping": None if self.row_clipping is None else float(self.row_clipping),

@@ -288,13 +288,18 @@ def check_sizes(source: Source, rows: int) -> None:
 
 
 def with_own_words(request: Request, source: Source) -> Request:
-    """Return the request with the labels and the preprocessing that the model itself names, where none were given."""
+    """Return the request with the labels and the preprocessing that the model itself names, where none were given.
+
+    What it says on its card stays beside what is given.
+    """
     options, words = request.options, source.words
     classes = _classes(source, room_of(options.classes))
     if options.labels is None and words.labels is not None and len(words.labels) in classes:
         options = replace(options, labels=words.labels)
     if options.preprocessing is None and words.preprocessing is not None:
         options = replace(options, preprocessing=words.preprocessing)
+    if words.card:
+        options = replace(options, card={**words.card, **(options.card or {})})
     return replace(request, options=options)
 
 

@@ -88,10 +88,12 @@ class Words:
     Attributes:
         labels: names of its classes; None: it names none.
         preprocessing: how an input is made, as JSON of the app's own; None: it does not say.
+        card: what people are to know of it, texts by names as of a model card (`license`, `author`).
     """
 
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
+    card: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

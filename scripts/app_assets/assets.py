@@ -30,6 +30,11 @@ from scripts.app_assets.hexagon import compile_ahead
 from scripts.app_assets.strokes import Preprocessing, Stroke
 
 DIGITS = tuple("0123456789")
+CARD = {
+    "license": "Apache-2.0",
+    "datasets": "Optical Recognition of Handwritten Digits by E. Alpaydin and C. Kaynak, UCI Machine Learning "
+    "Repository, CC BY 4.0, as scikit-learn has it",
+}
 SPARE = 6
 #: Of the built-in samples, per digit.
 REPLAY = 20
@@ -59,6 +64,7 @@ def write(out: Path, socs: Sequence[str]) -> None:
         update=converter.UpdateScheme("sparse", dict(EXAMPLES["digits-cnn"].sparse)),
         batch=BATCH,
         target="hexagon,tflite-2.16" if socs else "tflite-2.16",
+        card=CARD,
     )
     program.write(assets / "digits.tflite")
     compiled = compiled_for(socs, assets)

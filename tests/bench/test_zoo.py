@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from origins import licence_of, package
-from zoo.__main__ import measured
+from origins import Package, licence_of, package
+from zoo.__main__ import card, measured
 from zoo_document import document
 from zoo_models import MODELS, Model, Rows, parted
 
@@ -66,8 +66,12 @@ def test_figures_are_those_of_a_training(tmp_path: Path) -> None:
     row = Model(
         "points", "", "", "", "", lambda: mlp.build((6, 8, 2)), lambda: (learned, judged), 0.01, 10, "head", "head"
     )
-    found = measured(row.build(), learned, judged, row, tmp_path / "points.tflite")
+    said = card(row, Package("weights 1", "MIT", "https://example.org"), Package("data 2", "CC BY 4.0", "here"))
+    found = measured(row.build(), learned, judged, row, said, tmp_path / "points.tflite")
     with TrainingSession(tmp_path / "points.tflite") as session:
+        shown = session.manifest.card
+        assert (shown["license"], shown["source"]) == ("MIT", "weights 1, https://example.org")
+        assert shown["datasets"] == "data 2 (CC BY 4.0), here"
         assert found["before"] == np.mean(session.infer(judged.x).argmax(1) == judged.y)
         session.fit(*learned, epochs=10, learning_rate=0.01, seed=0, progress=False)
         assert found["after"] == np.mean(session.infer(judged.x).argmax(1) == judged.y) > found["before"]

@@ -211,6 +211,21 @@ def test_a_recipe_and_flags_that_override_it(run: Run, tmp_path: Path) -> None:
     }
 
 
+def test_a_card_in_a_recipe_is_shown(run: Run, tmp_path: Path) -> None:
+    text = "A long licence\\twith \\u001B[31m codes. " + "And so on. " * 40
+    (tmp_path / "carded.toml").write_text(
+        f'model = "{GOOD}"\nout = "carded.tflite"\n[card]\nlicense = "{text}"\nsource = "here"\n'
+    )
+    built = run("build", "--recipe", "carded.toml", "--trust", "--no-check", "--json").json
+    assert set(built["manifest"]["card"]) == {"license", "source"}
+    shown = run("inspect", "carded.tflite").out
+    assert "Model card" in shown
+    assert "A long licence with [31m codes." in shown
+    assert "(--wide)" in shown
+    (tmp_path / "carded.toml").write_text(f'model = "{GOOD}"\n[card]\nlicense = 2\n')
+    assert "card.license" in run("build", "--recipe", "carded.toml").err
+
+
 def test_a_loss_and_an_optimizer_of_the_persons_own(run: Run) -> None:
     flags = ["--loss", f"{FACTORIES}:smoothed", "--y", "int32", "--optimizer", f"{FACTORIES}:adam"]
     manifest = run("build", GOOD, "--json", *flags).json["manifest"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType as Kind
 
+import converter
 from converter.frontends import decoder as decoder_frontend
 from converter.support.errors import UsageError
 from tests.decoder_frontend import written
@@ -121,3 +122,22 @@ def test_what_a_net_of_another_kind_asks_for_is_refused(tmp_path: Path) -> None:
         written.write(tmp_path / "net.gguf", "llama", written.metadata("llama", **{key: value}))
         with pytest.raises(UsageError, match=said):
             decoder_frontend.Model(tmp_path / "net.gguf", length=8)
+
+
+def test_what_a_file_says_for_people_is_on_the_card(tmp_path: Path) -> None:
+    said = {
+        "general.name": "Small",
+        "general.organization": "Example",
+        "general.license": "apache-2.0",
+        "general.base_model.0.repo_url": "https://example.org/base",
+        "general.description": "",
+    }
+    written.write(tmp_path / "net.gguf", entries=written.metadata("llama", block_count=1), texts=said)
+    options = {"update": "lora-1:q_proj", "batch": 1, "length": 4, "check": False}
+    made = converter.build(tmp_path / "net.gguf", card={"license": "MIT"}, **options).manifest
+    assert made.card == {
+        "name": "Small",
+        "author": "Example",
+        "license": "MIT",
+        "source": "https://example.org/base",
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
@@ -66,6 +67,26 @@ def test_names_of_classes_are_in_the_manifest() -> None:
     one = jax_frontend.Model(lambda p, x: x @ p["w"], weights, [jax.ShapeDtypeStruct((1, 3), np.float32)])
     built = converter.build(one, loss="binary_crossentropy", labels=["no", "yes"], check=False)
     assert built.manifest.labels == ("no", "yes")
+
+
+def test_a_card_is_in_the_manifest() -> None:
+    card = {"license": "Apache-2.0", "source": "https://example.org/net", "wörter": "é\n\\"}
+    made = converter.build(EXAMPLES["mlp"].model(), card=card, check=False).manifest
+    assert made.card == card
+    assert converter.build(EXAMPLES["mlp"].model(), check=False).manifest.card == {}
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        ("Apache-2.0", "card holds texts by name, for example {'license': 'Apache-2.0'}, not 'Apache-2.0'"),
+        ({"license": 2}, "card holds texts by name"),
+        ({1: "a"}, "card holds texts by name"),
+    ],
+)
+def test_a_card_holds_texts(card: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        converter.build(EXAMPLES["mlp"].model(), card=card)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import json, sys
 import keras, numpy as np
-import converter, keras_frontend
+import converter
+from converter.frontends import keras as keras_frontend
 from converter.support.errors import PocketuneError
 from converter.ir import evaluate
 from converter.frontends.keras.compile_config import UNDECAYED

@@ -100,6 +100,8 @@ _FIELDS = {
     "slot-is-a-word": Bad("variables", put("state_tensors", 0, "slot", "false"), "slot"),
     "cost-is-a-word": Bad("variables", put("costs", "step_cost", "1"), "step_cost"),
     "labels-are-numbers": Bad("prepared", put("labels", [1, 2, 3]), "string"),
+    "card-is-a-text": Bad("prepared", put("card", "Apache-2.0"), "card"),
+    "card-of-numbers": Bad("prepared", put("card", "license", 2), "card"),
     "preprocessing-is-a-list": Bad("prepared", put("preprocessing", []), "preprocessing"),
     "shape-is-a-number": Bad("variables", put(*X, "shape", 4), "shape"),
     "loss-is-a-number": Bad("variables", put("loss", 1), "loss"),
@@ -344,7 +346,7 @@ GOOD = {
     ),
     "fields-left-out": Bad(
         "variables",
-        all_of(*map(drop, ("labels", "preprocessing", "frozen", "running_rate", "choices", "loss_scale"))),
+        all_of(*map(drop, ("labels", "preprocessing", "card", "frozen", "running_rate", "choices", "loss_scale"))),
         "",
     ),
     "of-an-older-version": Bad(

@@ -83,7 +83,11 @@ def _language_model(**options: Any) -> Program:
         return converter.build(Path(folder) / "net.gguf", update="lora-1:q_proj", batch=1, check=False, **options)
 
 
-_PREPARED = {"labels": ("a", "b", "c"), "preprocessing": {"mean": 0.5, "by": [1, {"deep": None}], "wörter": 'é"\\\n'}}
+_PREPARED = {
+    "labels": ("a", "b", "c"),
+    "preprocessing": {"mean": 0.5, "by": [1, {"deep": None}], "wörter": 'é"\\\n'},
+    "card": {"license": "Apache-2.0", "wörter": 'é"\\\n'},
+}
 _CHOSEN = {"first/w": converter.Channels(0.5), "first/b": 1, "head/*": 1}
 _JOINT = {"loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"}}
 

@@ -14,6 +14,8 @@ from tests.tflite_frontend.written import file_of
 
 LABELS = b"cat\ncow\ndog\nelk\nfox\nhen\npig\n"
 MEAN, DEVIATION = 127.5, 63.75
+#: Texts about the model: the place of each in ModelMetadata, by the name of a card.
+CARD = {"name": (0, "shipped"), "description": (1, "Tells animals apart."), "author": (4, "Ada"), "license": (5, "BSD")}
 
 
 def shipped() -> bytes:
@@ -72,7 +74,7 @@ def described(data: bytes) -> bytes:
 
 
 def metadata(output: int, labels: str) -> bytes:
-    """TFLite Metadata, field by field of its schema: an input that is normalized, and an output with labels."""
+    """TFLite Metadata, field by field of its schema: its card, a normalized input, and an output with labels."""
     b = flatbuffers.Builder(256)
 
     def table(fields: int, **given: Any) -> int:
@@ -97,5 +99,6 @@ def metadata(output: int, labels: str) -> bytes:
     outputs = [table(7, f6=("offset", file)) if i == output else table(7) for i in range(2)]
     inputs = vector([table(7, f4=("offset", unit))])
     graph = vector([table(9, f2=("offset", inputs), f3=("offset", vector(outputs)))])
-    b.Finish(table(8, f3=("offset", graph)), file_identifier=b"M001")
+    texts = {f"f{place}": ("offset", b.CreateString(text)) for place, text in CARD.values()}
+    b.Finish(table(8, f3=("offset", graph), **texts), file_identifier=b"M001")
     return bytes(b.Output())

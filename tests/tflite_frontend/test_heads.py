@@ -19,7 +19,7 @@ import pocketune
 from converter.frontends import tflite as tflite_frontend
 from converter.support.errors import UsageError
 from tests.steps import stepped
-from tests.tflite_frontend.shipped import DEVIATION, LABELS, MEAN, shipped
+from tests.tflite_frontend.shipped import CARD, DEVIATION, LABELS, MEAN, shipped
 
 ROWS = 3
 Y = np.array([1, 2, 0])
@@ -122,11 +122,15 @@ def test_the_app_learns_what_the_metadata_says(file: Path, tmp_path: Path) -> No
     made = pocketune.build(own, loss="sparse_categorical_crossentropy", update="head", check=False).manifest
     assert made.labels == tuple(LABELS.decode().split())
     assert made.preprocessing == {"mean": [MEAN], "std": [DEVIATION]}
+    card = {name: text for name, (_, text) in CARD.items()}
+    assert made.card == card
     fresh = tflite_frontend.Model(file, outputs=["kind"], classes=2)
     for labels, written in ((["me", "you"], b"me\nyou\n"), (None, b"0\n1\n")):
-        program = pocketune.build(fresh, update="head", labels=labels, preprocessing={"of": "mine"}, check=False)
+        own = {"preprocessing": {"of": "mine"}, "card": {"license": "MIT", "source": "here"}}
+        program = pocketune.build(fresh, update="head", labels=labels, **own, check=False)
         assert program.manifest.labels == (None if labels is None else tuple(labels))
         assert program.manifest.preprocessing == {"of": "mine"}
+        assert program.manifest.card == {**card, "license": "MIT", "source": "here"}
         program.export_inference(tmp_path / "new.tflite")
         with zipfile.ZipFile(tmp_path / "new.tflite") as archive:
             assert archive.read("labels.txt") == written

@@ -12,7 +12,7 @@ from typing import Any
 import jax_frontend
 from converter.frontends.decoder.model import Model
 from converter.frontends.protocol import FrontEnd, Others
-from converter.frontends.source import Defaults, Language, Source
+from converter.frontends.source import Defaults, Language, Source, Words
 from converter.ir import Graph
 from converter.passes.idioms import with_idioms
 from converter.support.notes import half_notes
@@ -48,6 +48,7 @@ class DecoderFrontEnd(FrontEnd):
             net.layers,
             [*found.notes, *half_notes(found.halves), *model.opened.notes],
             defaults=Defaults(loss="next_token", optimizer="adam", rates=RATES),
+            words=Words(card=model.opened.card),
             language=Language(_reading_on(model), model.names_in_gguf()),
             lengths={n: partial(self.source, other, others=others) for n, other in model.shorter().items()},
         )

@@ -21,6 +21,15 @@ _FACTORS = "rope_freqs.weight"
 _SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 #: Tensors that the configuration is made of.
 OF_CONFIGURATION = (_FACTORS, _SHORT, _LONG)
+#: The texts of a card by the entries that hold them, the first that is there.
+_CARD = {
+    "name": ("general.name",),
+    "description": ("general.description",),
+    "version": ("general.version",),
+    "author": ("general.author", "general.organization"),
+    "license": ("general.license", "general.license.name"),
+    "source": ("general.source.url", "general.source.repo_url", "general.url", "general.base_model.0.repo_url"),
+}
 #: Entries that say nothing of what a net computes.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "use_parallel_residual", "rope.scaling.finetuned")
 #: Entries with the values by which nothing is computed that is not computed anyway.
@@ -83,6 +92,12 @@ def configuration_of(
     )
     keys.refuse_others(_HARMLESS)
     return c
+
+
+def card_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a file says of the model for people, by names as of a model card."""
+    said = {name: next((metadata[key] for key in keys if metadata.get(key)), None) for name, keys in _CARD.items()}
+    return {name: text for name, text in said.items() if isinstance(text, str) and text.strip()}
 
 
 def row_of(metadata: Mapping[str, Any], path: Path) -> Architecture:

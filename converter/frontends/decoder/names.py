@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from converter.frontends.decoder.architectures import Architecture
 from converter.frontends.decoder.configuration import Configuration
 from converter.frontends.decoder.gguf_file import GGUFFile, read_gguf
 from converter.frontends.decoder.keys import OTHERWISE
-from converter.frontends.decoder.metadata import OF_CONFIGURATION, configuration_of, row_of
+from converter.frontends.decoder.metadata import OF_CONFIGURATION, card_of, configuration_of, row_of
 from converter.frontends.decoder.stored import StoredTensor, in_order
 from converter.program.gguf_names import Names, StoredAs
 from converter.support.errors import UsageError
@@ -32,11 +32,13 @@ class Opened:
         configuration: of the net.
         parameters: by the names and in the layout of `transformers`.
         notes: what is left out of the model.
+        card: what the file says of the model for people, by names as of a model card.
     """
 
     configuration: Configuration
     parameters: Mapping[str, StoredTensor]
     notes: tuple[Note, ...] = ()
+    card: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_gguf(path: Path) -> Opened:
@@ -67,7 +69,7 @@ def open_gguf(path: Path) -> Opened:
     for name, tensor in found.items():
         if is_paired(row, name):
             found[name] = in_order(tensor, halves_first(tensor.shape[0], c.head_width))
-    return Opened(c, found)
+    return Opened(c, found, card=card_of(file.metadata))
 
 
 def check_words(file: GGUFFile, path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from converter.frontends.protocol import FrontEnd, Others, check_inputs, check_said_once
-from converter.frontends.source import Defaults, FileExport, ModelFile, Source, Words
+from converter.frontends.source import Defaults, FileExport, ModelFile, Source
 from converter.frontends.tflite.exported import ExportedFile
 from converter.frontends.tflite.head_names import with_names_of_head
 from converter.frontends.tflite.model import ImportedFile, Model, independent_rows, is_tflite
@@ -112,9 +112,7 @@ class TFLiteFrontEnd(FrontEnd):
         if model.head is not None:
             return self._with_head(model, rows, others)
         made = model.imported(rows)
-        return replace(
-            _own(model, made), defaults=Defaults(optimizer="adam"), words=Words(made.labels, made.preprocessing)
-        )
+        return replace(_own(model, made), defaults=Defaults(optimizer="adam"), words=made.words)
 
     def _with_head(self, model: Model, rows: int, others: Others) -> Source:
         """Return a file after which a head of one's own stands, with all that the head says of itself."""
@@ -130,7 +128,7 @@ class TFLiteFrontEnd(FrontEnd):
             notes=[*of_file.notes, *of_head.notes],
             defaults=replace(of_head.defaults, optimizer="adam"),
             file=of_file.file,
-            words=Words(of_head.words.labels, made.preprocessing),
+            words=replace(made.words, labels=of_head.words.labels),
         )
 
 

@@ -1,4 +1,4 @@
-"""TFLite Metadata: the names of classes, and how an input is normalized, as the author wrote them into a file."""
+"""TFLite Metadata: names of classes, normalization of an input, and who made the model, as its author wrote them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ ENTRY, _IDENTIFIER = "TFLITE_METADATA", b"M001"
 _OLDEST_PARSER = "1.0.0"
 # Places of fields in the tables of its schema.
 _SUBGRAPHS, _PARSER = 3, 7  # of ModelMetadata
+#: The texts of ModelMetadata, by their names on a card.
+_CARD = {"name": 0, "description": 1, "version": 2, "author": 4, "license": 5}
 _INPUTS, _OUTPUTS = 2, 3  # of SubGraphMetadata
 _UNITS, _FILES = 4, 6  # of TensorMetadata
 _FILE_NAME, _FILE_KIND = 0, 2  # of AssociatedFile
@@ -53,6 +55,16 @@ def preprocessing_of(file: File) -> dict[str, Any] | None:
             if mean and len(mean) == len(deviation):
                 return {"mean": mean, "std": deviation}
     return None
+
+
+def card_of(file: File) -> dict[str, str]:
+    """Return what people are to know of the model: name, description, version, author and license where it has them."""
+    try:
+        root = _root(file)
+        said = {} if root is None else {name: _text(root, place) for name, place in _CARD.items()}
+    except DAMAGED:
+        return {}
+    return {name: text for name, text in said.items() if text.strip()}
 
 
 def with_labels(file: File, output: int, labels: Sequence[str]) -> File | None:
@@ -109,14 +121,18 @@ def _entry(file: File) -> Any:
     return next((model.Buffers(e.Buffer()) for e in entries if e.Name() == ENTRY.encode()), None)
 
 
+def _root(file: File) -> Any:
+    """Return the table ModelMetadata of a file, None where it has none; raise one of DAMAGED if it cannot be read."""
+    if (entry := _entry(file)) is None:
+        return None
+    data = entry.DataAsNumpy().tobytes()
+    return flatbuffers.table.Table(data, encode.Get(packer.uoffset, data, 0)) if data[4:8] == _IDENTIFIER else None
+
+
 def _of_tensor(file: File, side: int, number: int, field: int) -> list[Any]:
     """Return what the metadata says of an input or output in a field; nothing where it is damaged or says nothing."""
     try:
-        if (entry := _entry(file)) is not None:
-            data = entry.DataAsNumpy().tobytes()
-            if data[4:8] != _IDENTIFIER:
-                return []
-            root = flatbuffers.table.Table(data, encode.Get(packer.uoffset, data, 0))
+        if (root := _root(file)) is not None:
             graphs = list(_tables(root, _SUBGRAPHS))
             tensors = list(_tables(graphs[file.subgraph], side))
             return list(_tables(tensors[number], field))

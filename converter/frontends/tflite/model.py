@@ -10,10 +10,11 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from converter.frontends.imported import Imported
+from converter.frontends.source import Words
 from converter.frontends.tflite.graft import Graft, Replaced, grafted
 from converter.frontends.tflite.head import Place, fresh_layer, own_head, place_of_last_layer, places_of
 from converter.frontends.tflite.importer import Importer
-from converter.frontends.tflite.metadata import labels_of, preprocessing_of
+from converter.frontends.tflite.metadata import card_of, labels_of, preprocessing_of
 from converter.frontends.tflite.original import Carrier
 from converter.frontends.tflite.ranges import holds_shares
 from converter.frontends.tflite.reading.file import File, needed, read_file, reading
@@ -40,14 +41,12 @@ class ImportedFile(Imported):
     Attributes:
         carrier: what carries the file's own operators over.
         features: the type of the tensor to which it was cut.
-        labels: names of the classes of its output, where the file says them.
-        preprocessing: how its first input is made, where the file says it.
+        words: names of the classes of its output, how its first input is made, and its card, where the file says them.
     """
 
     carrier: Carrier
     features: TensorType | None
-    labels: list[str] | None
-    preprocessing: dict[str, Any] | None
+    words: Words
 
 
 class _Read(NamedTuple):
@@ -166,8 +165,7 @@ class Model:
             notes=notes,
             carrier=importer.carrier(),
             features=read.features,
-            labels=names,
-            preprocessing=preprocessing_of(file),
+            words=Words(names, preprocessing_of(file), card_of(file)),
         )
 
     def _read(self, file: File, rows: int) -> _Read:

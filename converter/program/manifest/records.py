@@ -225,6 +225,8 @@ class Manifest:
         costs: predicted; see `converter.backend.costs.costs`.
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
+        card: what people are to know of the model, by names as of a model card: `license`, `author`, `source`,
+            `description`.
         frozen: element type of the frozen layers where the target gains by it.
         learning_rate: of a step that is given none; None where the rate runs in the program.
         running_rate: the rate that runs in the program, where one does; the input `learning_rate` multiplies it.
@@ -258,6 +260,7 @@ class Manifest:
     costs: dict[str, float | None]
     labels: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
+    card: dict[str, str] = field(default_factory=dict)
     frozen: Literal["float32", "int8", "int4", "int4-dynamic", "int4-blockwise", "int4-blockwise-64",
         "int4-blockwise-128", "float16"] = "float32"  # fmt: skip
     learning_rate: float | None = None

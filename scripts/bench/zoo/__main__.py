@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from origins import package
+from origins import Package, package
 from zoo_document import document
 from zoo_models import MODELS, Model, Rows
 
@@ -55,14 +56,15 @@ def row(model: Model, file: Path) -> dict[str, Any]:
     """Build, train and judge a model; return its row of the zoo."""
     commit, changed = checkout()
     here = machine()
-    said = {"weights": package(model.weights)._asdict(), "data": package(model.data)._asdict()}
+    weights, data = package(model.weights), package(model.data)
     return {
         "name": model.name,
         "model": model.model,
         "task": model.task,
         "scheme": model.scheme,
-        **said,
-        **measured(model.build(), *model.load(), model, file),
+        "weights": weights._asdict(),
+        "data": data._asdict(),
+        **measured(model.build(), *model.load(), model, card(model, weights, data), file),
         "date": f"{date.today()}",
         "commit": commit,
         "changed": changed,
@@ -70,7 +72,9 @@ def row(model: Model, file: Path) -> dict[str, Any]:
     }
 
 
-def measured(net: Any, learned: Rows, judged: Rows, model: Model, file: Path) -> dict[str, Any]:
+def measured(
+    net: Any, learned: Rows, judged: Rows, model: Model, card: Mapping[str, str], file: Path
+) -> dict[str, Any]:
     """Train a net; return its accuracies on the rows to judge on and the costs of its program, which is written."""
     program = converter.build(
         net,
@@ -80,6 +84,7 @@ def measured(net: Any, learned: Rows, judged: Rows, model: Model, file: Path) ->
         batch=BATCH,
         target=TARGET,
         signatures=("train", "evaluate", "infer", "features"),
+        card=card,
     )
     program.write(file)
     with TrainingSession(file) as session:
@@ -101,6 +106,16 @@ def measured(net: Any, learned: Rows, judged: Rows, model: Model, file: Path) ->
         "trained_parameters": program.costs["trained_parameters"],
         "step_ms": 1000 * step,
         "training_seconds": seconds,
+    }
+
+
+def card(model: Model, weights: Package, data: Package) -> dict[str, str]:
+    """Return what a program says of its net."""
+    return {
+        "description": f"{model.model}; {model.task}",
+        "license": weights.licence,
+        "source": f"{weights.name}, {weights.page}",
+        "datasets": f"{data.name} ({data.licence}), {data.page}",
     }
 
 

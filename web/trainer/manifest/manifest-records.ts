@@ -411,6 +411,8 @@ export const manifest = filled(record(
     labels: nullable(list(string)),
     // how the app makes an input, in terms of its own.
     preprocessing: nullable(object),
+    // what people are to know of the model, by names as of a model card: `license`, `author`, `source`, `description`.
+    card: mapOf(string),
     // element type of the frozen layers where the target gains by it.
     frozen: frozen,
     // of a step that is given none; null where the rate runs in the program.
@@ -441,5 +443,5 @@ export const manifest = filled(record(
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),
   },
-), { labels: null, preprocessing: null, frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, row_clipping: null, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
+), { labels: null, preprocessing: null, card: new Map(), frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, row_clipping: null, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
 

@@ -75,6 +75,14 @@ class ScreensTest {
         }
     }
 
+    @Test fun `the model's card is on the screen about it`() = Robot().use { robot ->
+        robot.waitFor("the model") { it.model != null }
+        robot.show(Screen.ABOUT)
+        val facts = robot.activity.findViewById<ViewGroup>(R.id.facts)
+        val texts = (0 until facts.childCount).map { facts.getChildAt(it).findViewById<TextView>(R.id.fact_text).text }
+        assertTrue("$texts", texts.any { "CC BY 4.0" in it })
+    }
+
     @Test fun `every problem is a sentence of its own that fits`() = Robot().use { robot ->
         robot.waitFor("the model") { it.model != null }
         for (look in looks.filter { "large" in it.name }) { // what fits there fits elsewhere

@@ -82,6 +82,8 @@ data class StateTensor(
  * @property costs predicted.
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
+ * @property card what people are to know of the model, by names as of a model card: `license`, `author`, `source`,
+ *   `description`.
  * @property frozen element type of the frozen layers where the target gains by it.
  * @property learningRate of a step that is given none; null where the rate runs in the program.
  * @property runningRate the rate that runs in the program, where one does.
@@ -118,6 +120,7 @@ data class Manifest(
     val costs: Map<String, Double?>,
     val labels: List<String>? = null,
     val preprocessing: JsonObject? = null,
+    val card: Map<String, String> = emptyMap(),
     val frozen: Frozen = Frozen.FLOAT32,
     @SerialName("learning_rate") val learningRate: Double? = null,
     @SerialName("running_rate") val runningRate: RunningRate? = null,

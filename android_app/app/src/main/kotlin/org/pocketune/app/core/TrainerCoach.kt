@@ -177,6 +177,7 @@ class TrainerCoach(
             optimizer = manifest.optimizer,
             layers = manifest.update.table.filter { it.fraction > 0 }.map { it.parameter to it.fraction },
             runtime = personal.report,
+            card = manifest.card,
         )
     }
 

@@ -81,6 +81,7 @@ data class UiState(
  * @property trained weights that training changes.
  * @property arenaBytes memory of one step; null when the compiler did not say.
  * @property layers names of the weights that train, and the share of each.
+ * @property card what people are to know of it, by names as of a model card.
  */
 data class Model(
     val description: Description,
@@ -93,6 +94,7 @@ data class Model(
     val optimizer: String,
     val layers: List<Pair<String, Double>>,
     val runtime: RuntimeReport,
+    val card: Map<String, String> = emptyMap(),
 )
 
 sealed interface Training {

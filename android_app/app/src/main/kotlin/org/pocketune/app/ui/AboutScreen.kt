@@ -31,7 +31,7 @@ class AboutScreen(parent: ViewGroup) : ScreenView(parent, R.layout.about) {
             R.string.about_sizes, size(model.fileBytes), size(model.stateBytes), model.arenaBytes?.let(::size) ?: unknown,
         ),
         R.string.about_runs_title to runs(model),
-    )
+    ) + listOfNotNull(model.card.ifEmpty { null }?.let { R.string.about_card_title to it.values.joinToString("\n") })
 
     private val unknown get() = resources.getString(R.string.unknown)
 

@@ -50,6 +50,16 @@ def import_loss(
     return JointLoss(joint) if weights is None else JointLoss(joint).weighed(_factors(weights, forward))
 
 
+def scored_outputs(
+    loss: Any, forward: Graph, targets: Any = None, weights: Any = None, library: Library | None = None
+) -> list[str]:
+    """Return names of the outputs that enter the loss; arguments and errors as of `import_loss`."""
+    if len(forward.outputs) == 1:
+        return list(forward.outputs)
+    terms = import_loss(loss, forward, targets, weights, library).terms(forward)
+    return list(dict.fromkeys(name for term in terms for name in term.depends_on(forward)))
+
+
 def without_idle_outputs(source: Source, loss: Any) -> Source:
     """Return the model with what only outputs without a loss depend on kept fixed, and a note that says so."""
     if isinstance(loss, JointLoss):

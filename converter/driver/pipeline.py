@@ -26,6 +26,7 @@ from converter.driver.features import (
     trained_int8,
     watch,
 )
+from converter.driver.losses import scored_outputs
 from converter.ir import Graph
 from converter.passes import absorb_layout
 from converter.passes.manager import Pass, in_order_of_need
@@ -41,7 +42,9 @@ from converter.training.schemes.heads import kept_head_notes, without_adapter_no
 
 def resolve_scheme(c: Compilation) -> Compilation:
     """Say of each parameter whether it trains, and why."""
-    return replace(c, resolved=c.request.scheme.resolve(absorb_layout(c.graphs.model), c.source.blocks))
+    model = absorb_layout(c.graphs.model)
+    scored = scored_outputs(c.loss, model, c.options.y, c.options.loss_weights, c.source.library)
+    return replace(c, resolved=c.request.scheme.resolve(model, c.source.blocks, scored))
 
 
 def lower(c: Compilation) -> Compilation:

@@ -105,6 +105,13 @@ def last_layer(graph: Graph) -> LastLayer | None:
     return LastLayer(product, total, kernel, bias, link) if is_dense and len(readers[kernel]) == 1 else None
 
 
+def why_no_layer(graph: Graph) -> str:
+    """Return why a model has no last layer, as a clause."""
+    if len(graph.outputs) > 1:
+        return f"the model has {len(graph.outputs)} outputs, {', '.join(graph.outputs)}, and not one last layer"
+    return "the model does not end in a dense layer with a bias, and a softmax or nothing after it"
+
+
 def with_room(graph: Graph, room: Room) -> Graph:
     """Return a model whose last layer has free rows after its own: weights 0, and a bias far below all others.
 
@@ -114,8 +121,7 @@ def with_room(graph: Graph, room: Room) -> Graph:
     layer = last_layer(graph)
     if layer is None:
         raise UsageError(
-            f"classes='{room}': the model does not end in a dense layer with a bias, and a softmax or nothing after "
-            "it, to which classes could be added",
+            f"classes='{room}': {why_no_layer(graph)}, so there is none to which classes could be added",
             page="arguments",
         )
     if layer.classes != room.own:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+#: What stands between a layer's name and the last part of what one of its weights is computed of.
+_PARAMETRIZED = re.compile(r"\.parametrizations\.[^.]+(?=\.original\d*$)")
+
 
 def parts_of(name: str) -> list[str]:
     """Return the parts of a name: `conv/kernel` at its slashes; one without any, `conv.weight`, at its dots."""
@@ -9,5 +14,10 @@ def parts_of(name: str) -> list[str]:
 
 
 def layer_of_weight(name: str) -> str:
-    """Return the layer that a parameter's name tells: all but its last part, or the name where it has one part."""
+    """Return the layer that a parameter's name tells: all but its last part, or the name where it has one part.
+
+    PyTorch's parametrizations (`head.parametrizations.weight.original0`, a norm of weights) are of the layer that has
+    them.
+    """
+    name = _PARAMETRIZED.sub("", name)
     return name.rpartition("/")[0] or name.rpartition(".")[0] or name

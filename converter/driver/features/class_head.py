@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from converter.driver.compilation import Compilation
-from converter.frontends.class_room import LastLayer, Room, last_layer, room_of
+from converter.frontends.class_room import LastLayer, Room, last_layer, room_of, why_no_layer
 from converter.frontends.class_room import with_room as graph_with_room
 from converter.frontends.source import Source
 from converter.ir import Graph, Parameter, TensorType, Value, is_described
@@ -54,7 +54,7 @@ def find(c: Compilation) -> Compilation:
     layer = last_layer(c.source.graph)
     if layer is None:
         raise UsageError(
-            f"{_MEANS}: the model does not end in a dense layer with a bias, and a softmax or nothing after it",
+            f"{_MEANS}: {why_no_layer(c.source.graph)}",
             page="arguments",
         )
     named = c.source.graph.parameters

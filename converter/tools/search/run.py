@@ -14,11 +14,12 @@ import numpy as np
 from converter.backend.targets import Target
 from converter.backend.targets import target as find_target
 from converter.driver.defaults import taken_over
-from converter.driver.losses import import_loss
+from converter.driver.losses import import_loss, scored_outputs, without_idle_outputs
 from converter.driver.models import Opened, open_model, with_own_augmentation
 from converter.driver.option_keywords import options_of
 from converter.driver.options import Options
 from converter.driver.requests import check_weights
+from converter.frontends.source import Source
 from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
@@ -122,9 +123,10 @@ def search(
     some: Workers = Ray(subject, ray) if ray else Processes(subject, workers) if workers else Inline(subject)
     limit = TimeLimit(None if minutes is None else 60 * minutes, stop)
     evaluator = Evaluator(some, journal, progress, limit)
-    explorer = Explorer(read_space(source, effort.ratios), evaluator, effort, budgets)
+    trained, scored = _trained(source, asked)
+    explorer = Explorer(read_space(trained, effort.ratios, scored), evaluator, effort, budgets)
     try:
-        findings = explorer.run(COMPARED, granted(source, PRIOR))
+        findings = explorer.run(COMPARED, granted(trained, PRIOR, scored))
     finally:
         some.close()
     frozen = subject.frozen(findings.found.update)
@@ -180,6 +182,13 @@ def _counts(source: Any, options: Options) -> bool:
         )
     goal = import_loss(loss, source.graph, options.y, options.loss_weights, source.library)
     return isinstance(goal, Loss) and goal.link is not None and goal.counts
+
+
+def _trained(source: Source, options: Options) -> tuple[Source, list[str]]:
+    """Return the model with all fixed that the loss does not depend on, and names of the outputs that enter it."""
+    loss = taken_over(source, options.loss, options.optimizer).loss
+    scored = scored_outputs(loss, source.graph, options.y, options.loss_weights, source.library)
+    return without_idle_outputs(source, loss), scored
 
 
 def default_rates(optimizer: Any) -> tuple[float, ...]:

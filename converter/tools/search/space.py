@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from glob import escape
@@ -186,8 +186,8 @@ def _distinct(member: Member, ratios: Sequence[float]) -> tuple[float, ...]:
     return tuple(by_channels.values())
 
 
-def read_space(source: Any, ratios: Sequence[float] = RATIOS) -> Space:
-    """Return the space of an imported model."""
+def read_space(source: Any, ratios: Sequence[float] = RATIOS, scored: Collection[str] | None = None) -> Space:
+    """Return the space of an imported model; `scored` names the outputs that enter the loss, None: all."""
     from converter.passes import absorb_layout
     from converter.passes.canonical import canonicalize
     from converter.training.dropout import without_dropout
@@ -195,16 +195,16 @@ def read_space(source: Any, ratios: Sequence[float] = RATIOS) -> Space:
     from converter.training.schemes.structure import members
 
     graph = absorb_layout(canonicalize(without_dropout(source.graph)))
-    head = [row.parameter for row in update_scheme("head").resolve(graph, source.blocks) if row.fraction]
-    return space_of(members(graph, source.blocks), head, ratios)
+    head = [row.parameter for row in update_scheme("head").resolve(graph, source.blocks, scored) if row.fraction]
+    return space_of(members(graph, source.blocks, scored), head, ratios)
 
 
-def granted(source: Any, update: str) -> Mapping[str, float]:
-    """Return what a named scheme grants each parameter of an imported model."""
+def granted(source: Any, update: str, scored: Collection[str] | None = None) -> Mapping[str, float]:
+    """Return what a named scheme grants each parameter of an imported model; `scored` as of `read_space`."""
     from converter.passes import absorb_layout
     from converter.passes.canonical import canonicalize
     from converter.training.dropout import without_dropout
     from converter.training.schemes import update_scheme
 
     graph = absorb_layout(canonicalize(without_dropout(source.graph)))
-    return {row.parameter: row.fraction for row in update_scheme(update).resolve(graph, source.blocks)}
+    return {row.parameter: row.fraction for row in update_scheme(update).resolve(graph, source.blocks, scored)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from converter.ir import Builder, Graph, TensorType, Value, ops
+from converter.ir import Builder, Graph, TensorType, Value, ops, reachable
 from converter.program.manifest import TARGET, TargetLabels
 from converter.support.errors import UsageError
 from converter.training.losses.links import Link
@@ -163,6 +163,17 @@ class Term:
     def outputs(self, graph: Graph) -> list[Value]:
         """Return what it reads, in a graph with all outputs."""
         return [_masked(graph, name)[0] for name in self.reads]
+
+    def depends_on(self, graph: Graph) -> list[str]:
+        """Return names of the outputs that its value depends on; a function may be given others too."""
+        outputs = self.outputs(graph)
+        if len(outputs) == 1 or self.loss.outputs is not None:
+            return list(self.reads)
+        b = Builder()
+        given = [b.input(name, value.type) for name, value in zip(self.reads, outputs, strict=True)]
+        y = [b.input(name, type) for name, type in self.targets(graph).items()]
+        needed = reachable(b.graph, [self.loss.per_example(b, given, y)])
+        return [value.name for value in given if value in needed]
 
     def mask(self, graph: Graph) -> Value | None:
         """Return which places of its only output the model says to count, 1 or 0; None for all."""

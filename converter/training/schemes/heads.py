@@ -15,27 +15,37 @@ Granted = Mapping[str, tuple[float | Adapting, str]]
 
 
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """Return the layer of the last product; of names of one part also the biases and scales after it.
+    """Return for every output with a loss the layers of its last products; of names of one part see `_goes_with`.
 
-    Of a matrix tied to the embedding also what is after the others, as a norm.
-
-    The layer of such a matrix is that of the embedding, which may hold more than the head does.
+    Of a matrix tied to the embedding also what is after the others, as a norm: the layer of such a matrix is that of
+    the embedding, which may hold more than the head does. An output without any product has what it reads last.
     """
-    kernels = sorted((m for m in everything if m.role == "kernel"), key=lambda m: m.last_use)
-    last = (kernels or everything)[-1:]
-    if last and last[0].tied:
-        before = max((m.last_use for m in kernels[:-1]), default=-1)
-        after = [m for m in everything if m in last or m.first_use > before]
-        return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in after}
-    return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if last and _goes_with(m, last[0])}
+    found: dict[str, tuple[float, str]] = {}
+    for output in dict.fromkeys(name for m in everything for name in sorted(m.outputs)):
+        before = [m for m in everything if output in m.outputs]
+        for last in [m for m in before if output in m.ends] or before[-1:]:
+            found |= _tied_head(before, last, output) if last.tied else _head_of(everything, last, output)
+    return found
 
 
-def _goes_with(member: Member, kernel: Member) -> bool:
-    """Return whether a parameter is of a kernel's layer: by name, or where names tell no layers (`w2`, `b2`) by use."""
+def _head_of(everything: list[Member], last: Member, output: str) -> dict[str, tuple[float, str]]:
+    return {m.name: (1.0, f"in the head, {last.layer}") for m in everything if _goes_with(m, last, output)}
+
+
+def _tied_head(before: list[Member], last: Member, output: str) -> dict[str, tuple[float, str]]:
+    others = [m.last_use for m in before if m.role == "kernel" and output not in m.ends]
+    after = [m for m in before if m is last or m.first_use > max(others, default=-1)]
+    return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last.name}") for m in after}
+
+
+def _goes_with(member: Member, last: Member, output: str) -> bool:
+    """Return whether a parameter is of a layer: by name, or where names tell no layers (`w2`, `b2`) by use.
+
+    Of these, biases and scales are of it that are used after the last product of the output.
+    """
     if member.layer == member.name:
-        after = member.role in ("bias", "scale") and member.first_use > kernel.first_use
-        return member is kernel or after
-    return member.layer == kernel.layer
+        return member is last or (member.role in ("bias", "scale") and output in member.follows)
+    return member.layer == last.layer
 
 
 def own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
@@ -49,8 +59,7 @@ def scores_words(member: Member, everything: list[Member]) -> bool:
     if member.role != "kernel" or not isinstance(member.place, Contraction):
         return False
     shape = member.place.b[-1], member.place.fan_in
-    is_last = all(m.last_use <= member.last_use for m in everything if m.role == "kernel")
-    return is_last and any(m.role == "embedding" and m.value.shape == shape for m in everything)
+    return bool(member.ends) and any(m.role == "embedding" and m.value.shape == shape for m in everything)
 
 
 def without_words(granted: Granted, everything: list[Member]) -> Granted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from numbers import Real
@@ -61,13 +61,15 @@ class UpdateScheme:
         own = () if self.adapter is None else (self.adapter,)
         return *own, *(grant for grant in self.rules.values() if isinstance(grant, Adapting))
 
-    def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[SchemeRow]:
-        """Return the table of the scheme for a model, in order of use.
+    def resolve(
+        self, graph: Graph, blocks: Sequence[str] | None = None, scored: Collection[str] | None = None
+    ) -> list[SchemeRow]:
+        """Return the table of the scheme for a model, in order of use; arguments as of `members`.
 
         Raises:
             UsageError: a pattern matches no parameter, a fraction is out of range, or nothing is left to train.
         """
-        everything = members(graph, blocks)
+        everything = members(graph, blocks, scored)
         names = [m.name for m in everything]
         for block in blocks or ():
             if not any(m.block == block for m in everything):

@@ -87,7 +87,14 @@ def _head(graph: Graph, by_name: Mapping[str, Member], readers: dict[Value, list
             "of them (outputs=), or another update",
             page="adapters",
         )
-    last = max((m for m in by_name.values() if m.role == "kernel"), key=lambda m: m.last_use)
+    ends = [m for m in by_name.values() if m.ends]
+    if len(ends) != 1:
+        raise UsageError(
+            "Skip-LoRA adds to what the last layer gives, and this model does not end in one layer with a kernel, but "
+            f"in {', '.join(m.name for m in ends) or 'none'}: choose another update",
+            page="adapters",
+        )
+    (last,) = ends
     found = [(view, node) for view, node in users(last.value, readers) if isinstance(node.op, ops.MatMul | ops.Conv2D)]
     if len(found) != 1 or found[0][1].inputs[1] is not found[0][0] or found[0][1].output.shape[:-1] == ():
         raise UsageError(

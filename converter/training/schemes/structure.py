@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from converter.ir import Graph, Node, Op, Parameter, Value, ops
 from converter.ir.graph import dependents
 from converter.ir.paths import layer_of_weight, parts_of
 from converter.training.schemes.blocks import named_block, numbered_blocks
+from converter.training.schemes.ends import NOWHERE, ends_of
 from converter.training.schemes.lora import Contraction, factor_of, find_place
 
 _PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
@@ -33,6 +34,9 @@ class Member:
         leads_to: names of the kernels after it: of what they give some is computed with it.
         first_use, last_use: where in the graph the model reads it first and last.
         tied: whether it is a kernel that is looked up too, as an embedding that gives the logits.
+        outputs: names of the outputs with a loss that depend on it.
+        ends: of these, the ones whose last product with a weight is with it.
+        follows: of these, the ones on whose way from their last product it is used.
     """
 
     value: Value
@@ -49,6 +53,9 @@ class Member:
     first_use: int
     last_use: int
     tied: bool
+    outputs: frozenset[str]
+    ends: frozenset[str]
+    follows: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -56,8 +63,14 @@ class Member:
         return self.parameter.name
 
 
-def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
-    """Return all parameters in the order in which the model first uses them."""
+def members(graph: Graph, blocks: Sequence[str] | None = None, scored: Collection[str] | None = None) -> list[Member]:
+    """Return all parameters in the order in which the model first uses them.
+
+    Args:
+        graph: of the model.
+        blocks: prefixes that name its blocks; None: the names tell them.
+        scored: names of the outputs that the loss reads; None: all.
+    """
     readers, results = graph.consumers(), set(graph.results())
     first_use: dict[Value, int] = {}
     for index, node in enumerate(graph.nodes):
@@ -70,6 +83,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
     products = _products(graph)
     places_of = {node.outputs[0]: index for index, node in enumerate(graph.nodes)}
     leads_to = _leads_to(graph, [v for v in ordered if roles[v] == "kernel"], readers)
+    ends = ends_of(graph, graph.outputs if scored is None else scored, _multiplies)
     return [
         Member(
             v,
@@ -86,6 +100,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             first_use.get(v, len(graph.nodes)),
             max((places_of[node.outputs[0]] for _, node in users(v, readers)), default=len(graph.nodes)),
             roles[v] == "kernel" and any(isinstance(node.op, ops.Gather) for _, node in users(v, readers)),
+            *ends.get(v, NOWHERE),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
@@ -190,6 +205,13 @@ def _is_added_to_product(value: Value, node: Node, producers: dict[Value, Node])
     while other is not None and isinstance(other.op, ops.Reshape):
         other = producers.get(other.inputs[0])
     return other is not None and isinstance(other.op, ops.Layer) and other.output.shape[-1] == value.type.size
+
+
+def _multiplies(node: Node, value: Value) -> bool:
+    """Return whether a node multiplies by one of its operands as by a weight: by itself, or in a loop."""
+    if node.op.bodies():
+        return "kernel" in _roles_in_bodies(node, value)
+    return isinstance(node.op, ops.Layer) and (value is node.inputs[1] or isinstance(node.op, ops.MatMul))
 
 
 def _roles_in_bodies(node: Node, value: Value) -> set[str]:

@@ -100,10 +100,10 @@ def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Grant
 
     def choose(everything: list[Member]) -> Granted:
         kernels = [m for m in everything if m.role == "kernel"]
-        head = max(kernels, key=lambda m: m.last_use, default=None)
+        heads = [m for m in kernels if m.ends]
         blocks: dict[str, list[Member]] = {}
         for member in kernels:
-            if member is not head:
+            if not member.ends:
                 blocks.setdefault(member.block, []).append(member)
         repeated = {block: inside for block, inside in blocks.items() if len(inside) > 1} or blocks
         first = {
@@ -111,7 +111,7 @@ def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Grant
             for block, inside in repeated.items()
         }
         found = [(block, m) for block, m in first.items() if m is not None]
-        if head is None or not found:
+        if not heads or not found:
             raise UsageError(
                 "skip-lora leads from the inputs of blocks to the logits, and no block or layer that multiplies by a "
                 "weight outside of a loop stands before the head of this model: choose 'head'",
@@ -120,7 +120,7 @@ def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Grant
         chosen = found if last is None else found[-last:]
         return {
             **{m.name: (adapter, f"{adapter}, first kernel of {block}") for block, m in chosen},
-            head.name: (adapter, f"{adapter}, the head"),
+            **{m.name: (adapter, f"{adapter}, the head") for m in heads},
         }
 
     return choose

@@ -33,10 +33,12 @@ def trained_blocks(everything: list[Member]) -> list[str]:
 
 
 def last(count: int) -> Callable[[list[Member]], dict[str, tuple[float, str]]]:
-    """Return what chooses all that is in the last blocks, so many of them."""
+    """Return what chooses all that is in the last blocks on the way to each output with a loss, so many of them."""
 
     def choose(everything: list[Member]) -> dict[str, tuple[float, str]]:
-        chosen = trained_blocks(everything)[-count:]
+        outputs = {name for m in everything for name in m.outputs}
+        ways = [trained_blocks([m for m in everything if name in m.outputs]) for name in outputs]
+        chosen = {block for way in ways for block in way[-count:]}
         return {m.name: (1.0, f"in {m.block}, one of the last {count} blocks") for m in everything if m.block in chosen}
 
     return choose

@@ -80,21 +80,22 @@ def values_read(graph: Graph, rows: Sequence[SchemeRow]) -> list[Value]:
 
 
 def _head(graph: Graph, by_name: Mapping[str, Member], readers: dict[Value, list[Node]]) -> Node:
-    """Return the node that gives the logits: the last product with a kernel."""
+    """Return the node that gives the logits: the last product with a kernel, of several that are added up any one."""
     if len(graph.outputs) > 1:
         raise UsageError(
             f"Skip-LoRA leads to the logits of one output, and the model has {', '.join(graph.outputs)}: choose one "
             "of them (outputs=), or another update",
             page="adapters",
         )
-    ends = [m for m in by_name.values() if m.ends]
-    if len(ends) != 1:
+    ends = sorted((m for m in by_name.values() if m.ends), key=lambda m: m.last_use)
+    sums = {_sum_of(node.outputs[0], readers) for m in ends for _, node in users(m.value, readers)}
+    if not ends or (len(ends) > 1 and len(sums) > 1):
         raise UsageError(
-            "Skip-LoRA adds to what the last layer gives, and this model does not end in one layer with a kernel, but "
-            f"in {', '.join(m.name for m in ends) or 'none'}: choose another update",
+            "Skip-LoRA adds to what the last layer gives, and this model does not end in one layer with a kernel, or a "
+            f"sum of such, but in {', '.join(m.name for m in ends) or 'none'}: choose another update",
             page="adapters",
         )
-    (last,) = ends
+    last = ends[-1]
     found = [(view, node) for view, node in users(last.value, readers) if isinstance(node.op, ops.MatMul | ops.Conv2D)]
     if len(found) != 1 or found[0][1].inputs[1] is not found[0][0] or found[0][1].output.shape[:-1] == ():
         raise UsageError(
@@ -103,6 +104,13 @@ def _head(graph: Graph, by_name: Mapping[str, Member], readers: dict[Value, list
             page="adapters",
         )
     return found[0][1]
+
+
+def _sum_of(value: Value, readers: dict[Value, list[Node]]) -> Value:
+    """Return what a value is a term of, where nothing else reads it: the value after all that is added to it."""
+    while len(found := readers.get(value, [])) == 1 and isinstance(found[0].op, ops.Add | ops.Reshape):
+        value = found[0].output
+    return value
 
 
 def _read(graph: Graph, member: Member, readers: dict[Value, list[Node]]) -> Value | str:

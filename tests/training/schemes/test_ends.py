@@ -75,6 +75,12 @@ def beside(p: Params, x: Any) -> Any:
     return x @ p["wide/w"] + jnp.tanh(x @ p["deep/w"]) @ p["top/w"]
 
 
+def gated(p: Params, x: Any) -> Any:
+    """One output, of two layers whose results are multiplied."""
+    h = jnp.tanh(x @ p["deep/w"])
+    return jax.nn.sigmoid(h @ p["gate/w"]) * (h @ p["top/w"])
+
+
 def residual(p: Params, x: Any) -> Any:
     h = x @ p["first/w"]
     return h + jnp.tanh(h) @ p["last/w"]
@@ -138,6 +144,7 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], Any, str, set[
     "shared": (shared, SHARED, MSE, "head", {"w", "b1", "b2"}),
     "shared, one loss": (shared, SHARED, {"a": "mse"}, "head", {"w", "b1"}),
     "beside": (beside, drawn(wide__w=(6, 3), deep__w=(6, 8), top__w=(8, 3)), "mse", "head", {"wide/w", "top/w"}),
+    "gated": (gated, drawn(deep__w=(6, 8), gate__w=(8, 3), top__w=(8, 3)), "mse", "head", {"gate/w", "top/w"}),
     "residual": (residual, drawn(first__w=(6, 5), last__w=(5, 5)), "mse", "head", {"last/w"}),
     "twice": (twice, drawn(w=(6, 6), v=(6, 6), b1=(6,), b2=(6,), b3=(6,)), "mse", "head", {"w", "b3"}),
     "loop": (in_a_loop, LOOP, {"last": "mse", "sum": "mse"}, "head", set(LOOP)),
@@ -233,9 +240,17 @@ def test_what_is_of_one_last_layer_is_refused() -> None:
     for asked, said in refused:
         with pytest.raises(UsageError, match=said):
             converter.build(model(two, TWO), loss=BOTH, batch=BATCH, check=False, **asked)
-    apply, params, loss, _, _ = CASES["beside"]
-    with pytest.raises(UsageError, match="does not end in one layer with a kernel, but in wide/w, top/w"):
+    apply, params, loss, _, _ = CASES["gated"]
+    with pytest.raises(UsageError, match="or a sum of such, but in gate/w, top/w"):
         converter.build(model(apply, params), loss=loss, update="skip-lora-2", batch=BATCH, check=False)
+    apply, params, loss, _, _ = CASES["beside"]
+    added = converter.build(model(apply, params), loss=loss, update="skip-lora-2", batch=BATCH, check=False)
+    ways = {
+        name
+        for name in ("wide/w", "deep/w", "top/w")
+        if f"{name}/skip_b" in {p.name for p in added.manifest.parameters}
+    }
+    assert ways == {"wide/w", "deep/w", "top/w"}
 
 
 def test_costs_and_the_space_of_a_search_are_of_all_heads() -> None:

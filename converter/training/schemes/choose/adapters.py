@@ -100,10 +100,10 @@ def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Grant
 
     def choose(everything: list[Member]) -> Granted:
         kernels = [m for m in everything if m.role == "kernel"]
-        heads = [m for m in kernels if m.ends]
+        head = max(kernels, key=lambda m: m.last_use, default=None)
         blocks: dict[str, list[Member]] = {}
         for member in kernels:
-            if not member.ends:
+            if member is not head:
                 blocks.setdefault(member.block, []).append(member)
         repeated = {block: inside for block, inside in blocks.items() if len(inside) > 1} or blocks
         first = {
@@ -111,7 +111,7 @@ def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Grant
             for block, inside in repeated.items()
         }
         found = [(block, m) for block, m in first.items() if m is not None]
-        if not heads or not found:
+        if head is None or not found:
             raise UsageError(
                 "skip-lora leads from the inputs of blocks to the logits, and no block or layer that multiplies by a "
                 "weight outside of a loop stands before the head of this model: choose 'head'",
@@ -120,7 +120,7 @@ def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Grant
         chosen = found if last is None else found[-last:]
         return {
             **{m.name: (adapter, f"{adapter}, first kernel of {block}") for block, m in chosen},
-            **{m.name: (adapter, f"{adapter}, the head") for m in heads},
+            head.name: (adapter, f"{adapter}, the head"),
         }
 
     return choose

@@ -330,7 +330,8 @@ def differences(expected: Training, others: list[Training], found: Training, sum
     for i, (want, have) in enumerate(zip(expected.losses, found.losses, strict=True)):
         said += _difference(f"loss {i}", want, [other.losses[i] for other in others], have)
     for name, have in found.weights.items():
-        (path,) = [p for p in expected.weights if p == name or p.endswith(f"/{name}")]
+        within = [p for p in expected.weights if p.endswith(f"/{name}")]
+        (path,) = [name] if name in expected.weights else within
         said += _difference(name, expected.weights[path], [other.weights[path] for other in others], have)
     for name, value in expected.scores.items():
         if not (summed and "loss" in name):

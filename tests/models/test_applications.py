@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +39,7 @@ class Expected(NamedTuple):
     noise: dict[str, float]
 
 
-@cache
+@lru_cache(1)  # the largest take gigabytes
 def model(name: str) -> Any:
     keras.utils.set_random_seed(0)
     made = application(name, SIZES.get(name, 32), CLASSES)
@@ -60,7 +60,7 @@ def batch(name: str) -> tuple[np.ndarray, np.ndarray]:
     return 255 * rng.random((BATCH, size, size, 3), np.float32), rng.integers(0, CLASSES, BATCH).astype(np.int32)
 
 
-@cache
+@lru_cache(1)  # the largest take gigabytes
 def expected(name: str, draws: int) -> Expected:
     found = jax_model(model(name))
     everything, unflatten = flat(found.params)

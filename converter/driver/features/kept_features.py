@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from converter.backend.quantize.kept import kept_as_int8
@@ -10,6 +11,7 @@ from converter.driver.compilation import Compilation
 from converter.driver.features.signatures import prepared
 from converter.driver.features.trained_int8 import stored
 from converter.driver.features.watch import with_watch
+from converter.ir import Graph
 from converter.support.errors import UsageError
 from converter.training.schemes import cut_frozen_prefix, has_frozen_prefix, join
 
@@ -38,5 +40,12 @@ def add_signatures(c: Compilation) -> Compilation:
     kept, widened = kept_as_int8(
         to_builtins(prepared(c, features), c.target) if c.graphs.prefix is None else c.graphs.prefix
     )
-    steps = {name: join(widened, graph) for name, graph in steps.items()}
+    steps = {name: _in_order(join(widened, graph), list(kept.outputs)) for name, graph in steps.items()}
     return replace(c, program=c.program.including(features=kept, **steps))
+
+
+def _in_order(graph: Graph, kept: Sequence[str]) -> Graph:
+    """Return the graph, whose inputs are what is kept, in that order, and then the others."""
+    places = {name: place for place, name in enumerate(kept)}
+    graph.inputs.sort(key=lambda value: places.get(value.name, len(places)))
+    return graph

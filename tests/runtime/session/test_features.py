@@ -61,6 +61,24 @@ def test_single_rows_keep_features_that_have_no_axis_for_the_row(frozen: str) ->
     assert np.abs(trained[0] - weights[2]).max() > 0.01, "the test would pass without training"
 
 
+def test_features_in_integers_and_others_are_taken_in_the_order_in_which_they_are_given() -> None:
+    x, y = CASES["lenet"].batch(10, 0)
+    results = []
+    for signatures in (ALL, ("train", "evaluate", "infer")):
+        options = {"update": "skip-lora-2", "frozen": "int8", "calibration": x, "signatures": signatures}
+        program = converter.build(CASES["lenet"].model(), batch=4, **options)
+        if "features" in program.manifest.signatures:
+            kept = program.manifest.signatures["features"].outputs
+            assert {spec.dtype for spec in kept} == {"int8", "float32"}
+        with TrainingSession(program.data) as session:
+            history = session.fit(x, y, epochs=3, learning_rate=0.05, seed=0, progress=False)
+            results.append((history["loss"], session.parameters()))
+    (with_features, trained), (without, expected) = results
+    np.testing.assert_allclose(with_features, without, rtol=1e-5)
+    for parameter, array in expected.items():
+        np.testing.assert_allclose(trained[parameter], array, rtol=1e-4, atol=1e-6, err_msg=parameter)
+
+
 def test_a_step_on_features_does_only_the_rest_of_the_work() -> None:
     program = build("lenet", "head")
     kinds = {node.op.code for node in program.signatures["train_features"].nodes}

@@ -101,7 +101,7 @@ def pretrained(
         speakers: whose voices; see `people`.
         epochs: passes over what they say.
         said: how many texts each of them says, the wake word one in eight times.
-        seed: of texts, noise and weights; eSpeak's voices are never twice the same all the same.
+        seed: of texts, noise and weights; what eSpeak's voices say depends on what they have said before, too.
         hidden: width of a dense layer in front of the last one; 0: the head is the last one alone.
 
     Raises:

@@ -1,4 +1,7 @@
-"""Words in a synthetic voice, eSpeak NG's, each said a little differently: for those without a recording."""
+"""Words in a synthetic voice, eSpeak NG's, each said a little differently: for those without a recording.
+
+What a process says is the same each time, in the order in which it says it: the voice draws random numbers on and on.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,7 @@ def _library() -> tuple[ctypes.CDLL, list[np.ndarray], int]:
         return 0
 
     rate = library.espeak_Initialize(_SYNCHRONOUS, 0, str(path.parent).encode(), 0)
+    library.espeak_ng_SetRandSeed(ctypes.c_long(0))  # or it is the time
     library.espeak_SetSynthCallback(take)
     _KEPT.append(take)
     return library, spoken, rate

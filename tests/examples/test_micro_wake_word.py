@@ -62,7 +62,7 @@ def test_the_stock_interpreter_learns_of_an_owner_what_litert_does(hidden: int) 
 def test_its_owner_is_heard_better_and_nothing_else() -> None:
     _, before, after = measured(0)
     gain = accuracy(after) - accuracy(before)
-    # eSpeak's voices are never twice the same: 12.9 points were measured.
+    # What eSpeak's voices say depends on what they have said before: 12.9 points were measured.
     assert gain.mean() >= 0.05, gain
     rise = (after - before)[:, [1, 3]]
     error = rise.std(0, ddof=1) / np.sqrt(len(rise))  # of ten owners, who differ by several points

@@ -37,7 +37,18 @@ if TYPE_CHECKING:
     from converter.frontends.tflite import Model as TFLiteModel
     from converter.frontends.torch import Model as TorchModel
     from converter.ir import LazyArray
-    from converter.runtime import Drifted, Evaluated, Finished, Journal, ReplayMemory, Started, Step, TrainingSession
+    from converter.runtime import (
+        Drifted,
+        Evaluated,
+        Finished,
+        Journal,
+        ReplayMemory,
+        SkipLearned,
+        Skipped,
+        Started,
+        Step,
+        TrainingSession,
+    )
     from converter.support.errors import PocketuneError, UsageError
     from converter.tools.search import Effort
     from converter.training import losses
@@ -59,7 +70,9 @@ __all__ = [
     "PocketuneError",
     "Program",
     "ReplayMemory",
+    "SkipLearned",
     "SkipLoRA",
+    "Skipped",
     "Started",
     "Step",
     "TFLiteModel",
@@ -99,6 +112,8 @@ _HOMES = {
     "Model": "jax_frontend.Model",
     "PocketuneError": "converter.support.errors.PocketuneError",
     "ReplayMemory": "converter.runtime.ReplayMemory",
+    "SkipLearned": "converter.runtime.SkipLearned",
+    "Skipped": "converter.runtime.Skipped",
     "Started": "converter.runtime.Started",
     "Step": "converter.runtime.Step",
     "TFLiteModel": "converter.frontends.tflite.Model",

@@ -60,6 +60,7 @@ NOT_PRICED = (
     "augment",
     "preprocess",
     "loss_scale",
+    "row_losses",
     "name",
 )
 

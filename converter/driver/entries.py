@@ -12,7 +12,7 @@ import numpy as np
 from converter.ir import Graph, Parameter, Value
 from converter.ir.described import is_uniform
 from converter.program.adapters import LowRank
-from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET, ClassHead
+from converter.program.manifest import FROZEN, GRADIENT, MASK, ROW_LOSSES, TARGET, ClassHead
 from converter.program.merge import Merge, MergedWeight
 from converter.training.int8_state import SCALES
 from converter.training.schemes import Adapter, Plain, SchemeRow
@@ -146,6 +146,8 @@ def signature_of(graph: Graph, state: set[str], gives: str, mixing: str | None) 
     results = {name: name for name in ("loss", "correct", "done")}
     if any(v.name == "learning_rate" for v in graph.inputs):
         results[FINITE] = "finite"
+    if any(v.name == "weight" for v in graph.inputs):
+        results[ROW_LOSSES] = "row_losses"
     results |= {name: "mask" for name in graph.outputs if name.startswith(MASK)}
     return {
         "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],

@@ -131,6 +131,8 @@ class Options:
             another mu in each round. It is not in the loss that a step returns. None: no term.
         row_clipping: each row's gradient is scaled down to this L2 norm over all trained tensors, before the mean over
             rows is taken: no row moves a step by more. None: any norm.
+        row_losses: `on`: a step gives the loss of each row beside their mean, which `fit(..., skip=)` goes by; `off`:
+            their mean alone.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, for PyTorch a tuple or dict of tensors; the first axis is the batch.
         classes: of a `.tflite` file: a fresh dense layer of so many classes for its last one, or after `cut`. Of any
@@ -290,6 +292,12 @@ class Options:
         entry=float,
         shown="any norm",
         in_manifest=True,
+    )
+    row_losses: str = _option(
+        "off",
+        "on: a step gives the loss of each row, by which `fit` can skip rows that are learned. off: their mean alone.",
+        entry=str,
+        choices=("off", "on"),
     )
     inputs: Sequence[Any] | None = _option(None)
     classes: int | str | None = _option(

@@ -18,7 +18,7 @@ from converter.federated.arrays import Exchange, RefusedRound
 from converter.federated.plan import Bounds, Plan
 from converter.program.file import Readable, read_program
 from converter.runtime import Evaluated, Event, Step, TrainingSession
-from converter.runtime.session.loop import arguments_of
+from converter.runtime.session.batches import arguments_of
 
 Arrays = Mapping[str, np.ndarray]
 #: Of a reply, by name: `num-examples` is what a strategy weighs by, the others are averaged by it.

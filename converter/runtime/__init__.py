@@ -8,9 +8,10 @@ from converter.runtime.replay.memory import ReplayMemory
 from converter.runtime.session.generation import generate
 from converter.runtime.session.gradient_range import UnderflowWarning
 from converter.runtime.session.journal import Journal
-from converter.runtime.session.loop import Drifted, Evaluated, Event, Finished, Started, Step
+from converter.runtime.session.loop import Drifted, Evaluated, Event, Finished, Skipped, Started, Step
 from converter.runtime.session.rates import RateWarning
 from converter.runtime.session.session import TrainingSession
+from converter.runtime.session.skipping import SkipLearned
 from converter.runtime.state.interchange import StateSpec
 from converter.runtime.state.saved import Restored, StateWarning, load_state, save_state
 from converter.runtime.state.state_file import State
@@ -31,6 +32,8 @@ __all__ = [
     "ReplayMemory",
     "Report",
     "Restored",
+    "SkipLearned",
+    "Skipped",
     "Started",
     "State",
     "StateSpec",

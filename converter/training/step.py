@@ -20,7 +20,7 @@ from converter.ir.extent import Extent
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.autodiff import differentiate, is_linear
 from converter.passes.layout import assign_layouts
-from converter.program.manifest import GRADIENT, LOSS_OF_STEP
+from converter.program.manifest import GRADIENT, LOSS_OF_STEP, ROW_LOSSES
 from converter.support.errors import NumericError
 from converter.training.dropout import with_masks
 from converter.training.losses import JointLoss, Loss, attach_loss
@@ -45,6 +45,7 @@ class StepForm:
         averaged: what makes moving averages of the statistics of a batch, which are their updates until then.
         rate_first: whether the learning rate may multiply all cotangents, where float32 holds them.
         row_norm: the largest norm of a row's gradient; None: any.
+        row_losses: whether it gives the loss of each row beside their mean.
     """
 
     signature: Literal["train", "accumulate", "gradients"] = "train"
@@ -55,6 +56,7 @@ class StepForm:
     averaged: Callable[[Graph], Graph] = _as_it_is
     rate_first: bool = False
     row_norm: float | None = None
+    row_losses: bool = False
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """Return the step on the model's inputs, by signature."""
@@ -73,10 +75,12 @@ class StepForm:
         clipping = None if self.row_norm is None else RowClipping(self.row_norm, self.signature != "accumulate")
         if self.signature == "train":
             first = self.rate_first and clipping is None
-            return whole_step(selected, loss, rule, self.trained, self.averaged, first, clipping)
+            return whole_step(selected, loss, rule, self.trained, self.averaged, first, clipping, self.row_losses)
         if self.signature == "accumulate":
-            return accumulation(selected, loss, self.trained, rule.reads_loss, clipping)
-        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained, rule.reads_loss, clipping)
+            return accumulation(selected, loss, self.trained, rule.reads_loss, clipping, self.row_losses)
+        return gradients_alone(
+            selected, loss, self.in_parts, self.scale, self.trained, rule.reads_loss, clipping, self.row_losses
+        )
 
 
 def whole_step(
@@ -87,12 +91,15 @@ def whole_step(
     averaged: Callable[[Graph], Graph] = _as_it_is,
     rate_first: bool = False,
     clipping: RowClipping | None = None,
+    row_losses: bool = False,
 ) -> Graph:
     """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`.
 
+    With `row_losses` there is an output of that name, as of `attach_loss`, in each of the three forms.
+
     With `rate_first`, plain descent multiplies the loss' cotangent by the learning rate, and no gradient.
     """
-    b = Builder(trained(attach_loss(selected, loss)))
+    b = Builder(trained(attach_loss(selected, loss, row_losses=row_losses)))
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
     if rate_first and rule.scales_gradients:
         rate = b.reshape(learning_rate, ())
@@ -115,13 +122,14 @@ def accumulation(
     trained: Callable[[Graph], Graph] = _as_it_is,
     keeps_loss: bool = False,
     clipping: RowClipping | None = None,
+    row_losses: bool = False,
 ) -> Graph:
     """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
 
     Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls. With
     `keeps_loss` the loss is added up for the update, too.
     """
-    summed = trained(attach_loss(selected, loss, mean=False))
+    summed = trained(attach_loss(selected, loss, mean=False, row_losses=row_losses))
     backward, gradients = _gradients(summed, selected, clipping=clipping)
     b = Builder(backward)
     for parameter, accumulator in _with_accumulators(b.graph, gradients).items():
@@ -141,6 +149,7 @@ def gradients_alone(
     trained: Callable[[Graph], Graph] = _as_it_is,
     keeps_loss: bool = False,
     clipping: RowClipping | None = None,
+    row_losses: bool = False,
 ) -> Graph:
     """`gradients`: the output `loss` is the mean of the rows by weight; accumulators get its gradient times `scale`.
 
@@ -149,7 +158,7 @@ def gradients_alone(
     Those of moving averages get the statistics of the batch: an average moves too little for an engine that rounds.
     Of the parts of a step, each with its share of the weight, they add up to the step's: that is left to who calls.
     """
-    with_loss = trained(attach_loss(selected, loss, in_parts=in_parts))
+    with_loss = trained(attach_loss(selected, loss, in_parts=in_parts, row_losses=row_losses))
     backward, gradients = _gradients(with_loss, selected, scale, clipping)
     graph = backward.copy()
     accumulators = _with_accumulators(graph, gradients)
@@ -196,7 +205,7 @@ def _averages(graph: Graph) -> list[Value]:
 def _gradients(
     with_loss: Graph, selected: Graph, scale: float | Value = 1.0, clipping: RowClipping | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
-    """Forward and backward pass with the only output `loss`, and `scale` times the gradient of every parameter.
+    """Forward and backward pass with the outputs of losses alone, and `scale` times the gradient of every parameter.
 
     Raises:
         NumericError: the loss does not depend on some of them.
@@ -204,10 +213,12 @@ def _gradients(
     """
     if clipping is not None:
         check_rows_alone(with_loss)
-    with_loss.outputs = {"loss": with_loss.outputs["loss"]} | ({"scale": scale} if isinstance(scale, Value) else {})
+    kept = {name: value for name, value in with_loss.outputs.items() if name in ("loss", ROW_LOSSES)}
+    with_loss.outputs = kept | ({"scale": scale} if isinstance(scale, Value) else {})
     # Of a loss of pictures the targets are moved, not the pictures there and their cotangents back.
     forward = assign_layouts(eliminate_dead_code(with_loss), matrices=True)
     loss, scale = forward.outputs["loss"], forward.outputs.get("scale", scale)
+    given = {name: forward.outputs[name] for name in kept}
     # A session refuses a step in which no row has a weight, so their sum is no pole.
     extents = {value: Extent(low=2.0**-126) for value in forward.inputs if value.name == "weight"}
     if clipping is None:
@@ -215,7 +226,7 @@ def _gradients(
     else:
         names = {value: parameter.name for value, parameter in selected.weights().items()}
         backward, gradients = clipped_gradients(forward, loss, names, clipping, scale, extents)
-    backward.outputs = {"loss": loss}
+    backward.outputs = given
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:
         rules = ", ".join(f"{name!r}: 0" for name in silent)

@@ -29,6 +29,7 @@ CERTIFICATE = {
     "floor": None,
     "failures": [],
 }
+ROW_LOSSES = {"name": "row_losses", "shape": [4], "dtype": "float32", "role": "row_losses"}
 FAILURE = {"layer": "a", "operator": "PAD", "what": "refused", "advice": ""}
 
 
@@ -304,6 +305,12 @@ _SIGNATURES = {
     "fisher-of-nothing": Bad("chosen-channels", put("choices", []), "fisher"),
     "target-by-another-name": Bad("trains-only", put(*Y, "name", "z"), "targets"),
     "loss-of-an-output-without-target": Bad("two-losses", put("loss", "more", "mse"), "loss"),
+    "row-losses-of-other-rows": Bad("variables", put(*TRAIN, "outputs", 1, {**ROW_LOSSES, "shape": [5]}), "row_losses"),
+    "row-losses-by-another-name": Bad(
+        "variables", put(*TRAIN, "outputs", 1, {**ROW_LOSSES, "name": "l"}), "row_losses"
+    ),
+    "row-losses-of-places": Bad("variables", put(*TRAIN, "outputs", 1, {**ROW_LOSSES, "shape": [4, 1]}), "row_losses"),
+    "row-losses-are-fed": Bad("variables", again(*TRAIN, "inputs", **ROW_LOSSES), "row_losses"),
     "loss-of-another-output": Bad("two-losses", renamed("loss", "kind", "king"), "loss"),
     "labels-of-another-target": Bad("variables", renamed("target_labels", "y", "z"), "target_labels"),
     "labels-without-a-count": Bad("variables", put("target_labels", "y", "count", None), "target_labels"),
@@ -338,6 +345,7 @@ BAD = {**_FORMS, **_FIELDS, **_TENSORS, **_SIGNATURES, **_CERTIFICATES}
 
 #: Good ones that are no program's as it was built: what is changed in one, by the name of the vector.
 GOOD = {
+    "row-losses": Bad("variables", put(*TRAIN, "outputs", 1, ROW_LOSSES), ""),
     "certified": Bad("variables", certified(), ""),
     "certified-for-a-processor": Bad("variables", certified(on="hexagon:SM8650"), ""),
     "certified-by-another-engine": Bad("variables", certified(on="vendor-npu:X1"), ""),

@@ -34,6 +34,7 @@ def form_step(c: Compilation) -> Compilation:
         averaged=lambda graph: following(graph, c.by_batch),
         rate_first=c.target.is_cpu,
         row_norm=c.options.row_clipping,
+        row_losses=c.options.row_losses == "on",
     )
     return replace(c, step=step, counter=call_counter())
 
@@ -128,6 +129,12 @@ def find_mixing(c: Compilation) -> Compilation:
     check_fisher(
         c.request, any(p.kind == "choice" for p in c.graphs.model.parameters.values()), mixing.get(c.request.step)
     )
+    if c.options.row_losses == "on" and (place := mixing.get(c.request.step)) is not None:
+        raise UsageError(
+            f"row_losses='on': rows of a batch influence each other ({place}), so no row has a loss of its own: "
+            "leave it out, or have batch normalization run as in inference (batch_norm=)",
+            page="losses",
+        )
     others = {f"{INFER}{rows}": mixing["infer"] for rows in c.request.rows_to_infer if "infer" in mixing}
     if c.options.row_clipping is not None and (place := mixing.get(c.request.step)) is not None:
         raise UsageError(

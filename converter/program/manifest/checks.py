@@ -120,7 +120,7 @@ class _Checker:
             if role not in roles:
                 fail(f"{where}: nothing of role {role!r}")
         rows = said.get("rows")
-        for spec in signature.inputs if rows == "call" else ():
+        for spec in (*signature.inputs, *signature.outputs) if rows == "call" else ():
             if "row" in ROLES[spec.role] and spec.shape[0] != m.micro_batch:
                 fail(f"{where}.{spec.name}: first axis {spec.shape[0]}, and a call takes {m.micro_batch}")
         if rows == "own" and len({spec.shape[0] for spec in signature.taking("input")}) != 1:

@@ -38,6 +38,7 @@ Role = Literal[
     "gradient",
     "tick",
     "loss",
+    "row_losses",
     "correct",
     "figure",
     "mask",
@@ -55,6 +56,8 @@ LOSS_OF_STEP = "optimizer/loss"
 FISHER: str = ROLES["fisher"]["prefix"]
 #: What the mask is called that says which places of an output count: this, and the output's name.
 MASK: str = ROLES["mask"]["prefix"]
+#: What the loss of each row is called, where a step gives it.
+ROW_LOSSES = "row_losses"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
 

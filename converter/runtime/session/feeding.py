@@ -11,8 +11,9 @@ from converter.runtime.data.examples import Examples, check_examples, check_whol
 from converter.runtime.data.lengths import check_rows, of_tokens
 from converter.runtime.data.metrics import Metrics, measures
 from converter.runtime.data.targets import check_targets, weigh_by_class
-from converter.runtime.session.loop import Batches, Order, Shuffled, is_stream
+from converter.runtime.session.batches import Batches, Order, Shuffled, is_stream
 from converter.runtime.session.remembering import Replay, check_some_train, replayed
+from converter.runtime.session.skipping import SkipLearned
 from converter.support.errors import UsageError
 
 
@@ -38,6 +39,7 @@ def feed_of(
     class_weight: Mapping[int, float] | None,
     order: Order,
     replay: Replay | None = None,
+    skip: SkipLearned | None = None,
 ) -> Feed:
     """Return what a training goes through.
 
@@ -49,6 +51,7 @@ def feed_of(
         class_weight: how much the rows of a label count.
         order: of the rows and epochs.
         replay: what is mixed in.
+        skip: which rows do not come in most epochs.
 
     Raises:
         UsageError: the rows are not those of the program, or not those of the memory.
@@ -62,6 +65,10 @@ def feed_of(
     if y is None and weight is None and is_stream(x):
         if replay is not None:
             raise UsageError("memory: rows of a stream do not enter one: pass the arrays", page="replay-memories")
+        if skip is not None:
+            raise UsageError(
+                "skip: which row of a stream is which is not known in the next epoch: pass the arrays", page="sessions"
+            )
         step = manifest.step
         return Feed(Batches(x, lambda *rows: weighed(check(step, *rows)), size, order.epochs), step, _nothing)
 
@@ -79,7 +86,7 @@ def feed_of(
         old = replayed(replay.memory, on_features)
     fed = examples if visit is None else examples.take(visit.trains)
     share = 0.0 if replay is None else replay.share
-    batches = Shuffled(weighed(fed), size, order, None if old is None else weighed(old), share)
+    batches = Shuffled(weighed(fed), size, order, None if old is None else weighed(old), share, skip)
     check_whole(signature, manifest.signatures[signature], batches.rows)
     kept = examples if replay is not None and replay.memory.keeps == "features" else inputs
     return Feed(batches, signature, _nothing if visit is None else partial(visit.enter, kept))

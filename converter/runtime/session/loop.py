@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from converter.runtime.data.examples import Examples
-from converter.runtime.data.order import mixed_order
+from converter.runtime.session.batches import Batches, Shuffled
 from converter.runtime.session.progress import progress_bar
+from converter.runtime.session.running import Taken
 from converter.support.errors import UsageError
 
 
@@ -30,12 +31,28 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """An epoch begins in which rows do not come, as they lost little when they came last.
+
+    Attributes:
+        epoch: from 0.
+        rows: how many do not come.
+        of: so many that the epoch has.
+    """
+
+    epoch: int
+    rows: int
+    of: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One step is done.
 
     Attributes:
         epoch: from 0.
-        step: from 0, over all epochs.
+        step: from 0, over all epochs; where rows are skipped, each epoch begins with the number that it would have if
+            all came.
         loss: before the step's update.
         seconds: how long the step took.
         weight: of its rows, added up: the loss of an epoch is the mean by it.
@@ -54,7 +71,8 @@ class Evaluated:
 
     Attributes:
         epoch: from 0.
-        figures: what the history says of it: `loss`, `seconds`, and with validation `validation_loss`, ...
+        figures: what the history says of it: `loss`, `seconds`, with validation `validation_loss`, ..., and where rows
+            are skipped `skipped`.
         is_best: no earlier epoch had a lower loss, by the validation rows where there are some.
     """
 
@@ -91,30 +109,9 @@ class Finished:
     stopped_early: bool
 
 
-Event = Started | Step | Evaluated | Drifted | Finished
+Event = Started | Skipped | Step | Evaluated | Drifted | Finished
 #: Told of each event; False ends the training after it.
 Listener = Callable[[Event], Any]
-
-
-def is_stream(x: Any) -> bool:
-    """Return whether x yields batches, rather than being the rows themselves (an array, or several of them)."""
-    if isinstance(x, list):  # of batches, or of arrays for the inputs of a model
-        return bool(x) and all(
-            isinstance(batch, Mapping) or (isinstance(batch, tuple | list) and len(batch) in (2, 3)) for batch in x
-        )
-    return isinstance(x, Iterable) and not hasattr(x, "__array__") and not isinstance(x, Mapping | tuple | str | bytes)
-
-
-def arguments_of(validation: Any) -> tuple[Any, ...]:
-    """(x, y), (x, y, weight), or batches alone. Raises UsageError for anything else."""
-    if is_stream(validation):
-        return (validation,)
-    if not isinstance(validation, list | tuple) or len(validation) not in (2, 3):
-        raise UsageError(
-            f"validation must be (x, y), (x, y, weight) or batches of these, got {type(validation).__name__}",
-            page="sessions",
-        )
-    return tuple(validation)
 
 
 def check_arguments(epochs: Any, initial_epoch: Any, patience: Any, seed: Any, listener: Any) -> None:
@@ -132,127 +129,6 @@ def check_arguments(epochs: Any, initial_epoch: Any, patience: Any, seed: Any, l
         )
 
 
-def all_rows(source: Iterable[Any], check: Callable[..., Examples]) -> Examples:
-    """Return the rows of all batches, for what needs no order; the arguments and errors are those of `Batches`."""
-    if not (batches := list(_checked(source, check))):
-        raise UsageError("x: there are no rows", page="sessions")
-    return Examples.joined(batches)
-
-
-def _checked(source: Iterable[Any], check: Callable[..., Examples]) -> Iterator[Examples]:
-    for number, batch in enumerate(source):
-        if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-            raise UsageError(
-                f"x: batch {number} is {type(batch).__name__}, and expected is (x, y) or (x, y, weight)",
-                page="sessions",
-            )
-        try:
-            rows = check(*batch)
-        except UsageError as error:
-            raise UsageError(f"batch {number}: {error}", page="sessions") from None
-        yield rows
-
-
-class Batches:
-    """Batches of a program's size out of batches of any size, again for each epoch."""
-
-    def __init__(self, source: Iterable[Any], check: Callable[..., Examples], size: int, epochs: int) -> None:
-        """Takes what yields (x, y) or (x, y, weight).
-
-        Args:
-            source: a list-like or iterable of batches: a generator, a tf.data.Dataset, a torch DataLoader, ...
-            check: makes checked rows of x, y and weight.
-            size: rows of a step.
-            epochs: how often it will be gone through.
-
-        Raises:
-            UsageError: a generator, which is empty after the first time, for several epochs.
-        """
-        if epochs > 1 and isinstance(source, Iterator):
-            raise UsageError(
-                f"x: {type(source).__name__} can be gone through once, and there are {epochs} epochs: pass something "
-                "that can be iterated again (a list, a Dataset, a DataLoader), or epochs=1",
-                page="sessions",
-            )
-        self._source, self._check, self._size = source, check, size
-
-    @property
-    def per_epoch(self) -> int | None:
-        """Nobody knows how many rows each batch will have."""
-        return None
-
-    def __call__(self, epoch: int) -> Iterator[Examples]:
-        """Yield the batches of an epoch, each of `size` rows but for the last.
-
-        Raises UsageError for what is no batch.
-        """
-        waiting: Examples | None = None
-        for rows in _checked(self._source, self._check):
-            waiting = rows if waiting is None else Examples.joined([waiting, rows])
-            while waiting.rows >= self._size:
-                yield waiting.take(slice(self._size))
-                waiting = waiting.take(slice(self._size, None))
-        if waiting is not None and waiting.rows:
-            yield waiting
-
-
-class Order(NamedTuple):
-    """In which order rows come.
-
-    Attributes:
-        seed: of the order of rows in memory.
-        first: what is added to the number of an epoch, which the order goes by, too.
-        epochs: how often a stream is gone through.
-        shuffle: whether rows in memory come in a new order each epoch, or always in their own.
-    """
-
-    seed: int
-    first: int
-    epochs: int
-    shuffle: bool
-
-
-class Shuffled:
-    """Rows in memory, in a new order each epoch, or always in their own; others may be mixed in, drawn anew each epoch.
-
-    Attributes:
-        rows: how many an epoch has.
-        per_epoch: steps of an epoch.
-        begun: epochs that were begun.
-    """
-
-    def __init__(self, examples: Examples, size: int, order: Order, replayed: Examples | None, share: float) -> None:
-        """Takes checked rows; those of weight 0 are left out. Raises UsageError when none is left.
-
-        Args:
-            examples: the rows.
-            size: rows of a step.
-            order: in which they come.
-            replayed: rows to mix in.
-            share: of these in an epoch.
-        """
-        self._size, self._order = size, order
-        self._rows = np.flatnonzero(examples.arrays["weight"])
-        if not len(self._rows):
-            raise UsageError("weight: all rows have the weight 0, there is nothing to learn from", page="sessions")
-        self._examples, self._replayed = examples, np.zeros(0, np.int64)
-        if replayed is not None:
-            self._examples = Examples.joined([examples, replayed])
-            self._replayed = examples.rows + np.flatnonzero(replayed.arrays["weight"])
-        self._drawn = int(len(self._rows) * share / (1 - share) + 0.5) if len(self._replayed) else 0
-        self.rows = len(self._rows) + self._drawn
-        self.per_epoch: int | None = -(-self.rows // size)
-        self.begun = 0
-
-    def __call__(self, epoch: int) -> Iterator[Examples]:
-        """Return the batches of an epoch."""
-        self.begun = epoch + 1
-        seed, number, shuffle = self._order.seed, self._order.first + epoch, self._order.shuffle
-        places = mixed_order(seed, number, len(self._rows), len(self._replayed), self._drawn, shuffle)
-        rows = np.concatenate([self._rows, self._replayed])[places]
-        return (self._examples.take(rows[i : i + self._size]) for i in range(0, len(rows), self._size))
-
-
 @dataclass
 class Loop:
     """One training.
@@ -261,7 +137,7 @@ class Loop:
         batches: of an epoch by its number.
         epochs: how many there are.
         first: the epoch that it begins with, from 0.
-        step: trains on a batch with a learning rate; returns the loss.
+        step: trains on a batch with a learning rate.
         rate: the learning rate by the number of the step.
         validate: figures on held-out rows; None without any.
         best: called after the best epoch so far, and `back` at the end when others came after it, where `patience` is
@@ -275,7 +151,7 @@ class Loop:
     batches: Batches | Shuffled
     epochs: int
     first: int
-    step: Callable[[Examples, float], float]
+    step: Callable[[Examples, float], Taken]
     rate: Callable[[int], float]
     validate: Callable[[], dict[str, float]] | None
     best: Callable[[], None]
@@ -297,19 +173,7 @@ class Loop:
         with suppress(_Stop), progress_bar(self.steps, self.progress) as advance:
             self._tell(Started(self.epochs, self.steps))
             for epoch in range(self.first, self.epochs):
-                started, losses, weights = time.perf_counter(), [], []
-                for batch in self.batches(epoch):
-                    if not batch.weight:
-                        continue
-                    before = time.perf_counter()
-                    losses.append(self.step(batch, self.rate(number)))
-                    weights.append(batch.weight)
-                    advance(f"epoch {epoch + 1}/{self.epochs}  loss {losses[-1]:.4f}")
-                    self._tell(Step(epoch, number, losses[-1], time.perf_counter() - before, weights[-1]))
-                    number += 1
-                if not losses:
-                    raise UsageError("x: there are no rows to learn from", page="sessions")
-                figures = {"loss": float(np.average(losses, weights=weights)), "seconds": time.perf_counter() - started}
+                figures, number = self._epoch(epoch, number, advance)
                 if self.validate is not None:
                     figures |= {f"validation_{name}": value for name, value in self.validate().items()}
                 for name, value in figures.items():
@@ -331,6 +195,35 @@ class Loop:
                 self.listener(told)
             self.listener(Finished(completed, stopped_early=completed < self.epochs - self.first))
         return history
+
+    def _epoch(self, epoch: int, number: int, advance: Callable[[str, int], None]) -> tuple[dict[str, float], int]:
+        """Run the steps of an epoch, the first of a number; return its figures and the number of the next one."""
+        started, losses, weights = time.perf_counter(), list[float](), list[float]()
+        batches, skipping = self.batches(epoch), self.batches.skipping
+        if skipping is not None and len(skipping.left_out):
+            self._tell(Skipped(epoch, len(skipping.left_out), skipping.rows))
+        for batch, places in batches:
+            if not batch.weight:
+                continue
+            before = time.perf_counter()
+            taken = self.step(batch, self.rate(number))
+            if skipping is not None:
+                skipping.see(places, taken.rows)
+            losses.append(taken.loss)
+            weights.append(batch.weight)
+            advance(f"epoch {epoch + 1}/{self.epochs}  loss {taken.loss:.4f}", 1)
+            self._tell(Step(epoch, number, taken.loss, time.perf_counter() - before, weights[-1]))
+            number += 1
+        figures = {"seconds": time.perf_counter() - started}
+        if skipping is not None and self.batches.per_epoch is not None:
+            figures["skipped"] = float(len(skipping.left_out))
+            losses, weights = (own + rest for own, rest in zip((losses, weights), skipping.last(), strict=True))
+            end = (epoch + 1) * self.batches.per_epoch
+            advance(f"epoch {epoch + 1}/{self.epochs}", end - number)
+            number = end
+        if not losses:
+            raise UsageError("x: there are no rows to learn from", page="sessions")
+        return {"loss": float(np.average(losses, weights=weights)), **figures}, number
 
     def _tell(self, event: Event) -> None:
         if self.listener is not None and self.listener(event) is False:

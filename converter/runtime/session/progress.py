@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def progress_bar(steps: int | None, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Gives a function that counts one step and shows a line; silent when stderr is no terminal or `shown` is False."""
+def progress_bar(steps: int | None, shown: bool) -> Iterator[Callable[[str, int], None]]:
+    """Gives a function that shows a line and counts steps; silent when stderr is no terminal or `shown` is False."""
     if not (shown and sys.stderr.isatty()):
-        yield lambda line: None
+        yield lambda line, steps: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,4 +19,4 @@ def progress_bar(steps: int | None, shown: bool) -> Iterator[Callable[[str], Non
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=steps)
-        yield lambda line: bar.update(task, advance=1, description=line)
+        yield lambda line, steps: bar.update(task, advance=steps, description=line)

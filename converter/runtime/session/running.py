@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,19 @@ _STEPS = ("train", "accumulate", "gradients", "apply")
 #: Beyond these a step may bring weights out of float32's range though nothing in it is infinite at finite numbers: only
 #: then what it makes is looked at where that is a copy of all of the state.
 _LARGE_RATE, _LARGE_LOSS = 1.0, 1e4
+
+
+class Taken(NamedTuple):
+    """What a step tells.
+
+    Attributes:
+        loss: of its rows before it, their mean by weight.
+        rows: of each row, float32 [rows], NaN of those that were not run, as nothing beside them weighs something; of a
+            program that does not give it, of no row.
+    """
+
+    loss: float
+    rows: np.ndarray
 
 
 class Running:
@@ -69,8 +83,8 @@ class Running:
         self.memory.reset()
         self._lost = False
 
-    def step(self, examples: Examples, rate: float, signature: str) -> float:
-        """Run one step on checked rows, and return their loss before it.
+    def step(self, examples: Examples, rate: float, signature: str) -> Taken:
+        """Run one step on checked rows.
 
         Raises:
             NumericError: that is not finite, or something that the step writes; or a gradient is beyond what its engine
@@ -80,18 +94,18 @@ class Running:
         looks = rate > _LARGE_RATE or self._last > _LARGE_LOSS
         self.memory.remember(looks)
         if self._manifest.updating == "apply":
-            loss = self._add_up(examples, signature)
+            loss, rows = self._add_up(examples, signature)
             updated = self._call("apply", rate=rate) if isfinite(loss) else None
         else:
             updated = self._call(signature, examples, rate)
-            loss = float(updated.output("loss")[0])
+            loss, rows = float(updated.output("loss")[0]), _of_rows(updated, examples.rows)
         looks |= abs(loss) > _LARGE_LOSS
         if updated is None or not isfinite(loss) or not self.memory.is_finite(updated, looks):
             self._lost = not (self.memory.take_back() or updated is None)
             raise refusal(self._manifest, loss, rate, not self._lost)
         self.memory.keep(updated)
         self._half_done, self._last = False, abs(loss)
-        return loss
+        return Taken(loss, rows)
 
     def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run a signature that leaves the state as it is, and return copies of the outputs of the model.
@@ -112,16 +126,22 @@ class Running:
         entry.invoke()
         return {spec.name: entry.output(spec.name).copy() for spec in entry.signature.giving("output")}
 
-    def _add_up(self, examples: Examples, signature: str) -> float:
-        """Adds up the gradients of the parts; returns the loss of all rows, or the first that is not finite."""
+    def _add_up(self, examples: Examples, signature: str) -> Taken:
+        """Adds up the gradients of the parts; the loss is that of all rows, or the first that is not finite."""
         if self._half_done:  # a step that ended before its update left gradients behind
             self.memory.write(self.memory.read())
         self._half_done = True
         # `accumulate` gives the part's share of the loss and its gradient, `gradients` those of its own mean.
         means = self._manifest.state == "split"
         rows, total, loss = examples if means else examples.as_shares(), examples.weight, 0.0
-        for part in rows.parts(self._manifest.micro_batch):
+        by_row, size = np.full(examples.rows, np.nan, np.float32), self._manifest.micro_batch
+        for start in range(0, examples.rows, size):
+            part = rows.take(slice(start, start + size))
+            if not part.weight:
+                continue
             entry = self._call(signature, part)
+            found = _of_rows(entry, part.rows)
+            by_row[start : start + len(found)] = found
             share = part.weight / total if means else 1.0
             loss += share * float(entry.output("loss")[0])
             if not isfinite(loss):
@@ -129,7 +149,7 @@ class Running:
             if means:
                 self._range.check(entry)
             self.memory.keep(entry, share)
-        return loss
+        return Taken(loss, by_row)
 
     def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> SignatureEntry:
         """Runs a signature on rows, a learning rate, or both."""
@@ -143,3 +163,9 @@ class Running:
             entry.write("learning_rate", np.array([rate], np.float32))
         entry.invoke()
         return entry
+
+
+def _of_rows(entry: SignatureEntry, rows: int) -> np.ndarray:
+    """Return the loss of each of the rows of a call, float32 [rows]; of none where it is not given."""
+    given = [entry.output(spec.name)[:rows].copy() for spec in entry.signature.giving("row_losses")]
+    return given[0] if given else np.zeros(0, np.float32)

@@ -18,6 +18,7 @@ from converter.runtime.data.metrics import Metrics, measured, measures
 from converter.runtime.interpreters.choice import open_engine
 from converter.runtime.interpreters.entry import Report
 from converter.runtime.replay.memory import ReplayMemory
+from converter.runtime.session.batches import Order, Shuffled, all_rows, arguments_of, is_stream
 from converter.runtime.session.channels import choose, information
 from converter.runtime.session.evaluation import every_output, figures, inferred, outputs
 from converter.runtime.session.feeding import (
@@ -28,18 +29,11 @@ from converter.runtime.session.feeding import (
     feed_of,
 )
 from converter.runtime.session.known_classes import KnownClasses
-from converter.runtime.session.loop import (
-    Listener,
-    Loop,
-    Order,
-    Shuffled,
-    all_rows,
-    arguments_of,
-    check_arguments,
-    is_stream,
-)
+from converter.runtime.session.loop import Listener, Loop, check_arguments
 from converter.runtime.session.rates import Rate, rate_of_steps
 from converter.runtime.session.remembering import Drift, Replay
+from converter.runtime.session.running import Taken
+from converter.runtime.session.skipping import SkipLearned, check_skip
 from converter.support.errors import UsageError
 
 
@@ -118,7 +112,8 @@ class TrainingSession(KnownClasses):
         with self._lock:
             examples = self._examples(self.manifest.step, x, y, weight)
             check_one_step(examples, self.manifest)
-            return self._step(examples, rate_of_steps(learning_rate, rate_scale, self.manifest)(0), self.manifest.step)
+            rate = rate_of_steps(learning_rate, rate_scale, self.manifest)(0)
+            return self._step(examples, rate, self.manifest.step).loss
 
     def evaluate(self, x: Any, y: Any = None, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
         """Return the mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
@@ -203,6 +198,7 @@ class TrainingSession(KnownClasses):
         memory: ReplayMemory | None = None,
         replay: float = 0.5,
         roll_back: float | None = None,
+        skip: SkipLearned | None = None,
         **others: Any,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
@@ -235,6 +231,9 @@ class TrainingSession(KnownClasses):
             replay: share of an epoch's rows that come from the memory, 0 to 0.95, drawn anew each epoch.
             roll_back: by what share the loss on the memory's held-out rows may rise over the training; where it rose by
                 more, the state is that from before it. None: it stays. `Drifted` tells of each rise.
+            skip: which rows do not come in most epochs, as they lost little when they came last: SkipLearned(0.03). The
+                program has to give the loss of each row (`build(..., row_losses="on")`). Numbers of steps are as though
+                all came, and `loss` counts the others with their last loss. `skipped` is how many did not come.
             **others: there are none; those of Keras are refused with the word for them here.
 
         Returns:
@@ -249,12 +248,14 @@ class TrainingSession(KnownClasses):
         """
         check_keywords(others, inspect.signature(self.fit).parameters, self.manifest.batch)
         check_arguments(epochs, initial_epoch, patience, seed, listener)
+        if skip is not None:
+            check_skip(skip, self.manifest, initial_epoch)
         mixed = None if memory is None else Replay.checked(memory, replay, self._kept_names())
         drift = Drift(self, memory, roll_back, self._rows, self._judge)
         judged = drift.rows if validation is None else self._rows(*arguments_of(validation))
         check_validation(judged, metrics, self.manifest)
-        order = Order(seed or 0, self._epochs if seed is None else 0, epochs - initial_epoch, shuffle)
-        feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order, mixed)
+        order = Order(seed or 0, self._epochs if seed is None else 0, epochs - initial_epoch, epochs - 1, shuffle)
+        feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order, mixed, skip)
         check_resumable(feed, initial_epoch, learning_rate)
         best: dict[str, np.ndarray] = {}
         loop = Loop(
@@ -349,7 +350,7 @@ class TrainingSession(KnownClasses):
         self._check_labels(examples)
         return examples
 
-    def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
+    def _step(self, examples: Examples, learning_rate: float, signature: str) -> Taken:
         with self._lock:
             self._rate_watch.step()
             return self._open().step(examples, learning_rate, signature)

@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, dependents, ops
-from converter.program.manifest import MASK, TARGET
+from converter.program.manifest import MASK, ROW_LOSSES, TARGET
 from converter.support.errors import UnsupportedError, UsageError
 from converter.support.notes import Note
 from converter.training.losses.base import with_penalty
@@ -65,7 +65,13 @@ def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[LossPart]]
     return b.graph, parts
 
 
-def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_parts: bool | None = None) -> Graph:
+def attach_loss(
+    graph: Graph,
+    loss: Loss | JointLoss,
+    mean: bool = True,
+    in_parts: bool | None = None,
+    row_losses: bool = False,
+) -> Graph:
     """Adds the targets and `weight` as inputs and the outputs `loss` [] (and `correct` []) to a forward graph.
 
     loss = sum(weight * per-example loss) / sum(weight) + penalties, without the division unless `mean` (the penalties
@@ -77,21 +83,25 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
     A loss that is summed has neither the division nor the mean over places.
     Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
     `<output>_accuracy` [] is what `correct` is else.
+    With `row_losses` the output of that name, [B], is the per-example loss alone: no penalty, no weight of the row.
 
     Args:
         graph: the forward graph.
         loss: of its outputs.
         mean: divide by the sum of the weights.
         in_parts: whether who calls adds up the loss of several calls; None: where it is not a mean.
+        row_losses: give that of each row, too; then no loss is summed or has a mask over rows.
 
     Raises:
         UnsupportedError: the loss needs one output and the model has several.
         UsageError: the output is not what the loss reads, an input or output has a name of the step's own, or a sum, or
-            the mean over the places that count, is asked for in parts.
+            the mean over the places that count, is asked for in parts or row by row.
     """
     scored, parts = _parts(graph, loss)
     if not mean if in_parts is None else in_parts:
         _check_parts(parts)
+    if row_losses:
+        _check_rows(parts)
     b = Builder(scored)
     with b.at(Origin("loss")):
         weight = b.input("weight", TensorType(parts[0].rows.shape, FLOAT32))
@@ -122,6 +132,8 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
         b.graph.outputs["loss"] = reduce(add, [*means, *(_weighed(b, value, part.term) for part, value in summed)])
         losses = {part.term.name: total(part.rows, part.mask) for part in averaged}
         losses |= {part.term.name: b(ops.Mul(), value, weights) for part, value in summed}
+        if row_losses:
+            b.graph.outputs[ROW_LOSSES] = reduce(add, [_weighed(b, part.rows, part.term) for part in parts])
         for part in parts:
             if name := part.term.name:
                 b.graph.outputs[f"{name}_loss"] = losses[name]
@@ -156,6 +168,18 @@ def _check_parts(parts: list[LossPart]) -> None:
             continue
         raise UsageError(
             f"{why} cannot be taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out",
+            page="losses",
+        )
+
+
+def _check_rows(parts: list[LossPart]) -> None:
+    for part in parts:
+        if not part.term.loss.summed and part.mask is None:
+            continue
+        why = "is the sum of its rows" if part.term.loss.summed else "is a mean over the places that count in all rows"
+        raise UsageError(
+            f"row_losses='on': the loss {part.term.loss.name} {why}, so no row has a loss of its own: take one that is "
+            "the mean of its rows, or leave row_losses out",
             page="losses",
         )
 

@@ -115,7 +115,7 @@ class ManifestChecks {
       if (count !== 1) fail(`${where}: ${count} tensors of role '${role}', and it takes one`);
     }
     for (const role of some) if (!roles.includes(role)) fail(`${where}: nothing of role '${role}'`);
-    for (const spec of rows === "call" ? signature.inputs : []) {
+    for (const spec of rows === "call" ? [...signature.inputs, ...signature.outputs] : []) {
       if (ROLES[spec.role].row && spec.shape[0] !== this.manifest.microBatch) {
         fail(`${where}.${spec.name}: first axis ${spec.shape[0]}, and a call takes ${this.manifest.microBatch}`);
       }

@@ -58,7 +58,7 @@ export const frozen = oneOf(
 
 /** Who feeds or reads a tensor of a signature. */
 export type Role = Decoded<typeof role>;
-const role = oneOf("input", "target", "weight", "learning_rate", "state", "gradient", "tick", "loss", "correct", "figure", "mask", "output", "fisher", "finite", "done");
+const role = oneOf("input", "target", "weight", "learning_rate", "state", "gradient", "tick", "loss", "row_losses", "correct", "figure", "mask", "output", "fisher", "finite", "done");
 
 /**
  * An input or output of a signature. `role` says who feeds or reads it.

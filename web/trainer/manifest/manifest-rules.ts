@@ -23,6 +23,7 @@ export const ROLES: Readonly<Record<Role, RoleRule>> = {
   gradient: {"in": true, "out": true, "state": true, "prefix": "gradient/"},
   tick: {"in": true, "named": true, "dtype": "float32", "size": "1"},
   loss: {"out": true, "named": true, "dtype": "float32", "size": "1"},
+  row_losses: {"out": true, "row": true, "named": true, "dtype": "float32", "size": "rows"},
   correct: {"out": true, "named": true, "dtype": "float32", "size": "1"},
   figure: {"out": true, "dtype": "float32", "size": "1"},
   mask: {"out": true, "dtype": "float32", "prefix": "mask/"},

@@ -105,7 +105,8 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
         rule.some.firstOrNull { it !in roles }?.let { fail("$where: nothing of role '${it.label}'") }
         if (rule.rows == "call") {
-            signature.inputs.firstOrNull { ROLES.getValue(it.role).isRows && it.shape[0] != manifest.microBatch }?.let {
+            val all = signature.inputs + signature.outputs
+            all.firstOrNull { ROLES.getValue(it.role).isRows && it.shape[0] != manifest.microBatch }?.let {
                 fail("$where.${it.name}: first axis ${it.shape[0]}, and a call takes ${manifest.microBatch}")
             }
         }

@@ -53,6 +53,7 @@ internal val ROLES: Map<Role, RoleRule> = mapOf(
     Role.GRADIENT to RoleRule(isInput = true, isOutput = true, isState = true, prefix = "gradient/"),
     Role.TICK to RoleRule(isInput = true, isNamed = true, dtype = Dtype.FLOAT32, size = "1"),
     Role.LOSS to RoleRule(isOutput = true, isNamed = true, dtype = Dtype.FLOAT32, size = "1"),
+    Role.ROW_LOSSES to RoleRule(isOutput = true, isRows = true, isNamed = true, dtype = Dtype.FLOAT32, size = "rows"),
     Role.CORRECT to RoleRule(isOutput = true, isNamed = true, dtype = Dtype.FLOAT32, size = "1"),
     Role.FIGURE to RoleRule(isOutput = true, dtype = Dtype.FLOAT32, size = "1"),
     Role.MASK to RoleRule(isOutput = true, dtype = Dtype.FLOAT32, prefix = "mask/"),

@@ -58,6 +58,7 @@ enum class Role {
     @SerialName("gradient") GRADIENT,
     @SerialName("tick") TICK,
     @SerialName("loss") LOSS,
+    @SerialName("row_losses") ROW_LOSSES,
     @SerialName("correct") CORRECT,
     @SerialName("figure") FIGURE,
     @SerialName("mask") MASK,

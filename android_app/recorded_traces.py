@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.runtime import Event, TrainingSession
-from converter.runtime.session.loop import Evaluated, Finished, Started, Step
+from converter.runtime import Evaluated, Event, Finished, SkipLearned, Skipped, Started, Step, TrainingSession
 
 #: Of the longest row of a text.
 TOKENS = 12
@@ -35,6 +34,7 @@ class Training:
         rate_scale: multiplies it.
         patience: after as many epochs whose loss did not fall it ends; None where it does not.
         fed: the type of the data.
+        skip: rows whose loss was less do not come, but every so many epochs; None: all come.
     """
 
     program: str
@@ -47,6 +47,7 @@ class Training:
     rate_scale: float = 1.0
     patience: int | None = None
     fed: str = "float32"
+    skip: tuple[float, int] | None = None
 
 
 TRAININGS = {
@@ -81,6 +82,11 @@ TRAININGS = {
     "kept-features-by-2": Training("kept-by-2", seed=23, epochs=3, learning_rate=0.02),
     "weights-in-int8": Training("int8", held_out=(100, 160), seed=24, learning_rate=0.05),
     "weights-in-int8-by-2": Training("int8-by-2", seed=25, learning_rate=0.05),
+    "skipping": Training("losses", seed=26, epochs=8, learning_rate=0.05, skip=(0.4, 3)),
+    "skipping-by-2": Training("losses-by-2", held_out=(100, 160), seed=27, epochs=6, learning_rate=0.05, skip=(0.5, 4)),
+    "skipping-on-features": Training(
+        "losses-kept", rows=(20, 81), seed=None, epochs=5, learning_rate=0.1, skip=(1.0, 2)
+    ),
     "stopped-early": Training(
         "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
     ),
@@ -112,6 +118,7 @@ def recorded(out: Path, name: str, training: Training) -> list[dict[str, Any]]:
             rate_scale=training.rate_scale,
             validation=judged,
             patience=training.patience,
+            skip=None if training.skip is None else SkipLearned(*training.skip),
             listener=lambda event: events.extend(_told(event)),
             progress=False,
         )
@@ -126,6 +133,8 @@ def _told(event: Event) -> list[dict[str, Any]]:
     match event:
         case Started(epochs, steps):
             return [{"kind": "started", "epochs": epochs, "steps": steps}]
+        case Skipped(epoch, rows, of):
+            return [{"kind": "skipped", "epoch": epoch, "rows": rows, "of": of}]
         case Step(epoch, step, loss):
             return [{"kind": "step", "epoch": epoch, "step": step, "loss": loss}]
         case Evaluated(epoch, figures, is_best) if "validation_loss" in figures:

@@ -33,6 +33,7 @@ what is drawn behind the first by java.util.Random.
 OUT/kept.tflite and OUT/kept-by-2.tflite keep features of several tensors (Skip-LoRA), the latter with micro-batches.
 OUT/int8.tflite, and OUT/int8-by-2.tflite with micro-batches, keep weights in int8; OUT/int8.plain is exported of
 OUT/trace-weights-in-int8.state.
+OUT/losses.tflite, OUT/losses-by-2.tflite with micro-batches and OUT/losses-kept.tflite with features give row losses.
 OUT/rows.tflite is of a model whose export is hard to resize, OUT/rows.output what JAX makes of OUT/rows.x with the
 weights of OUT/rows.state (rows_programs.py).
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
@@ -311,6 +312,10 @@ if __name__ == "__main__":
     converter.build(of_rows, **kept, **options).write(folder / "kept.tflite")
     parts = {"batch": BATCH, "micro_batch": 2, "optimizer": "adam"}
     converter.build(of_rows, **kept, **parts).write(folder / "kept-by-2.tflite")
+    by_row = {**options, "optimizer": "adam", "row_losses": "on"}
+    converter.build(of_rows, **by_row | {"state": "variables"}).write(folder / "losses.tflite")
+    converter.build(of_rows, micro_batch=2, **by_row).write(folder / "losses-by-2.tflite")
+    converter.build(of_rows, **by_row, **kept | {"update": "head"}).write(folder / "losses-kept.tflite")
     converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
     for state in ("variables", "stateless"):
         write_rooted(folder, state)

@@ -4,8 +4,12 @@ import java.util.Random
 import kotlin.math.ceil
 import kotlin.math.roundToInt
 
-/** Rows of one step or of one call, at most as many as that takes, and how much each counts. */
-internal class Batch(val rows: List<Sample>, val weights: List<Float>) {
+/**
+ * Rows of one step or of one call, at most as many as that takes, and how much each counts.
+ *
+ * @property places of an epoch's rows among all of the training.
+ */
+internal class Batch(val rows: List<Sample>, val weights: List<Float>, val places: List<Int> = emptyList()) {
     val weight: Double = weights.sumOf { it.toDouble() }
 
     fun rowOrFirst(i: Int): Sample = rows.getOrElse(i) { rows[0] }
@@ -39,30 +43,43 @@ internal fun List<Sample>.byInference(manifest: Manifest): List<Pair<String, Bat
 internal class Curriculum(samples: List<Sample>, private val plan: Plan, private val size: Int) {
     private val samples = samples.filter { it.weight > 0 }
     private val replayed = plan.replay?.samples.orEmpty().filter { it.weight > 0 }
+    private val all = this.samples + replayed
     private val share = plan.replay?.share?.takeIf { replayed.isNotEmpty() } ?: 0.0
     private val drawn = (this.samples.size * share / (1 - share)).roundToInt()
 
-    /** How many rows an epoch sees. */
+    /** Which rows do not come; null where all do. */
+    val skipping: Skipping? = plan.skip?.let { Skipping(it, all.size, last = plan.firstEpoch + plan.epochs - 1) }
+
+    /** How many rows an epoch has. */
     val rows: Int = this.samples.size + drawn
 
-    /** The same for every epoch. */
+    /** The same for every epoch in which all rows come. */
     val stepsPerEpoch: Int = ceil(rows / size.toDouble()).toInt()
 
     fun batches(epoch: Int): List<Batch> {
         val random = Random(plan.seed * EPOCHS_APART + epoch)
-        val rows = samples + draw(random)
-        val ordered = if (plan.shuffle) rows.shuffledBy(random) else rows
-        if (!plan.balanceClasses) return ordered.inBatches(size)
-        val shares = rows.groupBy { it.classOf() }.mapValues { (_, same) -> same.sumOf { it.weight.toDouble() } }
-        val mean = shares.values.average()
-        return ordered.inBatches(size) { (it.weight * mean / shares.getValue(it.classOf())).toFloat() }
+        val places = samples.indices + draw(random)
+        val ordered = if (plan.shuffle) places.shuffledBy(random) else places
+        val weight = if (plan.balanceClasses) balanced(places.map(all::get)) else Sample::weight
+        return (skipping?.coming(epoch, ordered) ?: ordered).chunked(size) { some ->
+            val rows = some.map(all::get)
+            Batch(rows, rows.map(weight), some.toList())
+        }
     }
 
-    /** Different samples as long as there are any. */
-    private fun draw(random: Random): List<Sample> {
+    /** The weights with which all classes of an epoch weigh the same. */
+    private fun balanced(rows: List<Sample>): (Sample) -> Float {
+        val shares = rows.groupBy { it.classOf() }.mapValues { (_, same) -> same.sumOf { it.weight.toDouble() } }
+        val mean = shares.values.average()
+        return { (it.weight * mean / shares.getValue(it.classOf())).toFloat() }
+    }
+
+    /** Places of different replayed samples, as long as there are any. */
+    private fun draw(random: Random): List<Int> {
         if (drawn == 0) return emptyList()
         val rounds = ceil(drawn / replayed.size.toDouble()).toInt()
-        return List(rounds) { replayed.shuffledBy(random) }.flatten().take(drawn)
+        val places = replayed.indices.map { samples.size + it }
+        return List(rounds) { places.shuffledBy(random) }.flatten().take(drawn)
     }
 
     private companion object {
@@ -78,7 +95,7 @@ internal fun Sample.classOf(): Int =
     }
 
 /** Fisher and Yates with java.util.Random, whose numbers are the same on every device and for all time. */
-private fun List<Sample>.shuffledBy(random: Random): List<Sample> {
+private fun List<Int>.shuffledBy(random: Random): List<Int> {
     val order = toMutableList()
     for (i in order.lastIndex downTo 1) {
         val j = random.nextInt(i + 1)

@@ -83,6 +83,9 @@ internal class EntryPoint(val name: String, signature: Signature) {
     /** What a call gave. */
     fun loss(): Float = outputs.getValue("loss").get()
 
+    /** The loss of each of the rows that a call was given; of none where it does not give it. */
+    fun rowLosses(rows: Int): FloatArray = outputs["row_losses"]?.numbers()?.copyOf(rows) ?: FloatArray(0)
+
     private fun ports(specs: List<TensorSpec>): Map<String, Port> =
         specs.filter { it.role !in LENT }.associate { it.name to Port(it, directBuffer(it.size * it.dtype.bytes)) }
 }
@@ -100,6 +103,10 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     }
     private var isLost = false
 
+    /** The loss of each row of the last step; of none where the program does not give it. */
+    var rowLosses = FloatArray(0)
+        private set
+
     /** Whether the last step ended before its update, and so left gradients behind. */
     private var isHalfDone = false
 
@@ -116,6 +123,7 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     private fun trainAtOnce(batch: Batch, rate: Float, signature: String): Float {
         val train = filled(signature, batch)
         update(train, rate) { train.loss() }
+        rowLosses = train.rowLosses(batch.rows.size)
         return train.loss()
     }
 
@@ -126,11 +134,13 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         // `accumulate` gives the part's share of the loss and adds that of the gradient, `gradients` gives its own means.
         val ofMeans = manifest.state == StateKind.SPLIT
         var sum = 0.0
+        rowLosses = FloatArray(0)
         for (part in (if (ofMeans) batch else batch.asShares()).parts(manifest.microBatch)) {
             val share = if (ofMeans) part.weight / batch.weight else 1.0
             val step = filled(signature, part)
             run(step)
             sum += share * step.loss()
+            rowLosses += step.rowLosses(part.rows.size)
             if (!sum.isFinite()) return sum.toFloat()
             memory.keep(step, share.toFloat())
         }

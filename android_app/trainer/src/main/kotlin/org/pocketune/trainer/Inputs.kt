@@ -60,9 +60,27 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         if (plan.balanceClasses && manifest.targetLabels[TARGET]?.count == null) {
             refuse("balanceClasses: this model knows no classes")
         }
+        plan.skip?.let { check(it, plan.firstEpoch) }
         val replay = plan.replay ?: return
         if (replay.share !in 0.0..MOST_REPLAY) refuse("replay: the share is from 0 to $MOST_REPLAY, not ${replay.share}")
         if (replay.samples.isNotEmpty()) check(replay.samples, "replay")
+    }
+
+    private fun check(skip: SkipLearned, firstEpoch: Int) {
+        if (!(skip.below > 0 && skip.below.isFinite())) refuse("skip: below is a loss above 0, for example 0.03, not ${skip.below}")
+        if (skip.revisit < 2) refuse("skip: revisit must be at least 2 (all rows come every so many epochs), got ${skip.revisit}")
+        if (manifest.step.giving(Role.ROW_LOSSES).isEmpty()) {
+            refuse(
+                "skip: a step of ${manifest.name} does not give the loss of each row: build it with --row-losses on. A saved " +
+                    "state continues there"
+            )
+        }
+        if (firstEpoch % skip.revisit != 0) {
+            refuse(
+                "skip: the losses of the epochs before firstEpoch $firstEpoch are not known: continue with one in which all " +
+                    "rows come, a multiple of ${skip.revisit}"
+            )
+        }
     }
 
     /** A short batch is not filled up where the rows that fill it would change what the others give. */

@@ -40,6 +40,16 @@ class Replay(val samples: List<Sample>, val share: Double = 0.5)
 data class EarlyStop(val patience: Int = 2)
 
 /**
+ * Leaves rows out of most epochs that lost little when they came last.
+ *
+ * All rows come in each epoch, from 0, whose number [revisit] divides, and in the last; in others those do not that lost less than [below]
+ * when they came last, before that step's update and without the row's weight. The order of the others stays, and batches
+ * are filled with them. Nothing corrects for those left out. Steps keep the numbers, and rates, that they have if all come.
+ * The program has to give the loss of each row: `row_losses="on"` of its build.
+ */
+data class SkipLearned(val below: Float, val revisit: Int = 2)
+
+/**
  * How to train.
  *
  * @property epochs how often each sample is seen.
@@ -48,11 +58,13 @@ data class EarlyStop(val patience: Int = 2)
  * @property shuffle a new order each epoch; off keeps the order of the list.
  * @property seed of the orders: the same seed, samples and plan give the same training.
  * @property balanceClasses weigh each class alike, however many samples it has.
- * @property checkpointEvery steps between checkpoints of the unfinished training on the disk; 0 writes none.
+ * @property checkpointEvery steps between checkpoints of the unfinished training on the disk; 0 writes none. Where rows are
+ *   skipped they are written at least so far apart, behind epochs after which all rows come.
  * @property stalledMillis [TrainEvent.Stalled] is told of a step that runs for longer.
  * @property rateScale multiplies the learning rate, be it given, the optimizer's, or one that runs in the program.
  * @property firstEpoch the number of the first epoch, so that trainings one after another have the orders of a single one.
  * @property steps after so many it ends, wherever it is; null: after the epochs.
+ * @property skip which rows do not come in most epochs; null: all come.
  */
 class Plan(
     val epochs: Int = 3,
@@ -67,11 +79,12 @@ class Plan(
     val rateScale: Float = 1f,
     val firstEpoch: Int = 0,
     val steps: Int? = null,
+    val skip: SkipLearned? = null,
 ) {
     /** The same, with other samples mixed in. */
     internal fun with(replay: Replay) = Plan(
         epochs, learningRate, shuffle, seed, replay, balanceClasses, earlyStop, checkpointEvery, stalledMillis, rateScale,
-        firstEpoch, steps,
+        firstEpoch, steps, skip,
     )
 }
 

@@ -18,11 +18,15 @@ sealed interface TrainEvent {
         val before: Evaluation?,
     ) : TrainEvent
 
+    /** An epoch, from 0, begins in which [rows] of its [of] rows do not come, as they lost little when they came last. */
+    data class Skipped(val epoch: Int, val rows: Int, val of: Int) : TrainEvent
+
     /**
      * One step is done.
      *
      * @property epoch from 0.
-     * @property step from 0, over all epochs.
+     * @property step from 0, over all epochs; where rows are skipped each epoch begins with the number that it would have
+     *   if all came.
      * @property loss before the step's update.
      * @property millis how long the step took.
      * @property weight of its rows, added up: the loss of an epoch is the mean by it.

@@ -49,6 +49,9 @@ internal class Training(
     private val progress = Judge(plan.earlyStop)
     private val standstill = Standstill(rates, manifest.runningRate, engine::read)
 
+    /** Steps of the last checkpoint. */
+    private var saved = 0
+
     /** Whether the state in memory is the one that shall stay. */
     private var isSettled = false
 
@@ -68,6 +71,7 @@ internal class Training(
     private suspend fun train() {
         val asBuilt = evaluate()
         val done = if (plan.checkpointEvery > 0) takeUp() else 0
+        saved = done
         events.send(TrainEvent.Started(samples.size, heldOut.size, plan.epochs, steps, done, asBuilt))
         features.keep(samples + plan.replay?.samples.orEmpty(), shop.checkGoesOn)
         for (epoch in done / perEpoch until plan.epochs) {
@@ -88,7 +92,10 @@ internal class Training(
 
     /** The steps of an epoch after the first [done] of the training; false when one diverged. */
     private suspend fun epoch(epoch: Int, done: Int): Boolean {
-        for ((i, rows) in curriculum.batches(plan.firstEpoch + epoch).withIndex()) {
+        val batches = curriculum.batches(plan.firstEpoch + epoch)
+        val skipping = curriculum.skipping
+        skipping?.leftOut?.let { if (it > 0) events.send(TrainEvent.Skipped(epoch, it, curriculum.rows)) }
+        for ((i, rows) in batches.withIndex()) {
             val step = epoch * perEpoch + i
             if (step < done) continue
             if (step >= steps) return true
@@ -103,20 +110,31 @@ internal class Training(
                 }
             val millis = (System.nanoTime() - started) / NANOS_PER_MILLI
             if (!loss.isFinite()) return diverged(epoch, step, loss, manifest.refusal(loss, rates[step]))
+            skipping?.see(rows.places, engine.rowLosses)
             events.send(TrainEvent.Step(epoch, step, loss, millis, rows.weight))
             if (isCheckpoint(step + 1) && !checkpoint(epoch, step)) return false
             yield()
         }
-        return true
+        val end = (epoch + 1) * perEpoch
+        return !isCheckpointBehind(epoch, end) || checkpoint(epoch, end - 1)
     }
 
-    private fun isCheckpoint(done: Int) = plan.checkpointEvery > 0 && done % plan.checkpointEvery == 0 && done < steps
+    private fun isCheckpoint(done: Int) =
+        plan.skip == null && plan.checkpointEvery > 0 && done % plan.checkpointEvery == 0 && done < steps
+
+    /** Where rows are skipped, a checkpoint stands before an epoch in which all come: nobody needs their losses then. */
+    private fun isCheckpointBehind(epoch: Int, done: Int): Boolean {
+        val skipping = curriculum.skipping ?: return false
+        val isDue = plan.checkpointEvery > 0 && done - saved >= plan.checkpointEvery && done < steps
+        return isDue && skipping.comeAllIn(plan.firstEpoch + epoch + 1)
+    }
 
     private suspend fun checkpoint(epoch: Int, step: Int): Boolean {
         shop.checkGoesOn()
         val state = engine.read()
         if (!state.isFinite()) return diverged(epoch, step, Float.NaN, WEIGHTS_LOST)
         shop.checkpoints.save(fingerprint, step + 1, state)
+        saved = step + 1
         events.send(TrainEvent.Checkpointed(step + 1))
         return true
     }
@@ -200,7 +218,7 @@ internal class Training(
     private fun digest(): String {
         val digest = MessageDigest.getInstance("SHA-256")
         val orders = listOf(plan.epochs, plan.shuffle, plan.seed, plan.replay?.share, plan.balanceClasses, plan.firstEpoch)
-        digest.update(orders.toString().toByteArray())
+        digest.update((orders + listOfNotNull(plan.skip)).toString().toByteArray())
         digest.update(Values.Floats(rates).bytes())
         before.forEach { digest.update(it.bytes.duplicate()) }
         for (sample in samples + plan.replay?.samples.orEmpty()) {

@@ -40,7 +40,7 @@ internal object Fixture {
  * Stands in for a runtime: a step adds the learning rate to every number of the state; loss and accuracy are functions
  * of the state's first number. By micro-batches the learning rate is multiplied by what was accumulated, the sum of the
  * weights, which is 1 after a whole step, and where steps are split by what the gradients add up to, each of which is
- * [gradient]. Masks are 0.5. It is strict about what it is given.
+ * [gradient]. Masks are 0.5. Each row of a step loses once more what the first one does. It is strict about what it is given.
  */
 internal class ScriptedRuntime(
     private val manifest: Manifest,
@@ -119,6 +119,7 @@ internal class ScriptedRuntime(
             accumulated = 0f
         }
         outputs["loss"]?.putFloat(0, loss(value) * if (signature == "accumulate") rows.sum() else 1f)
+        outputs["row_losses"]?.let { for (row in rows.indices) it.putFloat(4 * row, loss(value) * (row + 1)) }
         outputs["finite"]?.putFloat(0, finite())
         outputs["correct"]?.putFloat(0, accuracy(value) * rows.sum())
         for (each in spec.giving(Role.MASK)) fill(outputs.getValue(each.name), 0.5f)

@@ -127,6 +127,7 @@ private fun Training.Running.after(event: TrainEvent): Training = when (event) {
         copy(step = event.step + 1, losses = losses + event.loss, millis = event.millis, paused = null)
     is TrainEvent.Paused -> copy(paused = event.reason)
     is TrainEvent.Resumed -> copy(paused = null)
+    is TrainEvent.Skipped,
     is TrainEvent.Standstill,
     is TrainEvent.Stalled,
     is TrainEvent.Evaluated,

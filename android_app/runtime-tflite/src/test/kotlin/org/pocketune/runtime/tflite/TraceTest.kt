@@ -15,6 +15,7 @@ import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.doubleOrNull
+import kotlinx.serialization.json.float
 import kotlinx.serialization.json.int
 import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
@@ -28,6 +29,7 @@ import org.pocketune.trainer.EarlyStop
 import org.pocketune.trainer.LearningRate
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.Sample
+import org.pocketune.trainer.SkipLearned
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 
@@ -72,6 +74,9 @@ class TraceTest {
             shuffle = seed != null,
             seed = seed ?: 0,
             earlyStop = patience?.let { EarlyStop(it) },
+            skip = (trace["skip"] as? JsonArray)?.let { (below, revisit) ->
+                SkipLearned(below.jsonPrimitive.float, revisit.jsonPrimitive.int)
+            },
             rateScale = trace.number("rate_scale")?.toFloat() ?: 1f,
         )
     }
@@ -90,6 +95,8 @@ class TraceTest {
     /** What the host tells too, of one event. */
     private fun told(event: TrainEvent): Map<String, Any?>? = when (event) {
         is TrainEvent.Started -> mapOf("kind" to "started", "epochs" to event.epochs, "steps" to event.steps)
+        is TrainEvent.Skipped ->
+            mapOf("kind" to "skipped", "epoch" to event.epoch, "rows" to event.rows, "of" to event.of)
         is TrainEvent.Step ->
             mapOf("kind" to "step", "epoch" to event.epoch, "step" to event.step, "loss" to event.loss)
         is TrainEvent.Evaluated -> mapOf(

@@ -20,7 +20,7 @@ export { ReplayMemory, type ReplayOptions } from "./trainer/replay/replay-memory
 export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/session/events.ts";
 export type { Guard } from "./trainer/session/gate.ts";
 export type { GenerateOptions, Sampling } from "./trainer/session/generation.ts";
-export { cosine, type LearningRate, type Limits, type Plan, warmUp } from "./trainer/session/plan.ts";
+export { cosine, type LearningRate, type Limits, type Plan, type SkipLearned, warmUp } from "./trainer/session/plan.ts";
 export type { Shrinkage } from "./trainer/state/discriminant.ts";
 export type { Adopt } from "./trainer/state/interchange.ts";
 export { BrowserStore, MemoryStore, type Store } from "./trainer/state/store.ts";

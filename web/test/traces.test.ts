@@ -19,6 +19,7 @@ interface Trace {
   learning_rate: number | null;
   rate_scale: number;
   patience: number | null;
+  skip: [number, number] | null;
   fed: "float32" | "uint8" | "int8" | "int32";
   events: Record<string, unknown>[];
 }
@@ -43,6 +44,8 @@ function told(event: TrainEvent): Record<string, unknown>[] {
   switch (event.kind) {
     case "started":
       return [{ kind: event.kind, epochs: event.epochs, steps: event.steps }];
+    case "skipped":
+      return [{ ...event }];
     case "step":
       return [{ kind: event.kind, epoch: event.epoch, step: event.step, loss: event.loss }];
     case "evaluated":
@@ -58,13 +61,14 @@ async function opened({ program: of }: Trace, store = new MemoryStore()): Promis
   return await Trainer.open(await program(of), runtime, store);
 }
 
-function planOf({ epochs, seed, learning_rate: rate, rate_scale: rateScale, patience }: Trace): Plan {
+function planOf({ epochs, seed, learning_rate: rate, rate_scale: rateScale, patience, skip }: Trace): Plan {
   return {
     epochs,
     rateScale,
     shuffle: seed !== null,
     seed: seed ?? 0,
     ...(rate === null ? {} : { learningRate: rate }),
+    ...(skip === null ? {} : { skip: { below: skip[0], revisit: skip[1] } }),
     ...(patience === null ? {} : { earlyStop: { patience } }),
   };
 }
@@ -147,3 +151,25 @@ for (const name of ["blocks-of-four-bits", "blocks-with-scales"]) {
     await next.close();
   });
 }
+
+test("a training that skips rows goes on behind an epoch after which all come, with the rows that would have", async () => {
+  const trace = traces.skipping ?? assert.fail();
+  const [store, rows, plan] = [new MemoryStore(), rowsOf(trace, trace.rows), { ...planOf(trace), checkpointEvery: 6 }];
+  const died = (await opened(trace, store)).fit(rows, plan);
+  for (;;) {
+    const { value: event } = await died.next();
+    if (!event) assert.fail("it ended before");
+    if (event.kind === "step" && event.epoch === 5) break;
+  }
+  const next = await opened(trace, store);
+  const events = await collected(next.fit(rows, plan));
+  const [started] = events;
+  assert.ok(started?.kind === "started" && started.resumedAt === 18);
+  const late = trace.events.filter(({ kind, epoch }) => kind === "skipped" && Number(epoch) >= 3);
+  assert.deepEqual(
+    events.filter(({ kind }) => kind === "skipped"),
+    late,
+  );
+  await assertEnds(next, "skipping");
+  await next.close();
+});

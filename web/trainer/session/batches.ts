@@ -4,6 +4,7 @@ import { TARGET } from "../manifest/manifest.ts";
 import { type Row, type Sample, weightOf } from "../program/samples.ts";
 import type { WholePlan } from "./plan.ts";
 import { Random, shuffled } from "./random.ts";
+import { Skipping } from "./skipping.ts";
 
 /** Rows of one step or of one call, at most as many as that takes, and how much each counts. */
 export class Batch {
@@ -12,6 +13,8 @@ export class Batch {
   constructor(
     readonly rows: readonly Sample[],
     readonly weights: readonly number[],
+    /** Of an epoch's rows, among all of the training. */
+    readonly places: readonly number[] = [],
   ) {
     this.weight = sum(weights);
   }
@@ -37,8 +40,8 @@ export function inBatches(
   size: number,
   weight: (sample: Sample) => number = weightOf,
 ): Batch[] {
-  const counted = samples.filter((sample) => weightOf(sample) > 0);
-  return chunked(counted, size).map((rows) => new Batch(rows, rows.map(weight)));
+  const counting = samples.filter((sample) => weightOf(sample) > 0);
+  return chunked(counting, size).map((rows) => new Batch(rows, rows.map(weight)));
 }
 
 /** Rows in their order by the signatures that infer them: the largest for whole calls, then what just holds the rest. */
@@ -65,8 +68,11 @@ export class Curriculum {
   readonly rows: number;
   /** The same for every epoch. */
   readonly stepsPerEpoch: number;
-  private readonly samples: Sample[];
-  private readonly replayed: Sample[];
+  /** Which rows do not come; null where all do. */
+  readonly skipping: Skipping | null;
+  /** The samples, then those replayed: places are in these. */
+  private readonly all: readonly Sample[];
+  private readonly own: number;
   private readonly drawn: number;
 
   constructor(
@@ -74,34 +80,53 @@ export class Curriculum {
     private readonly plan: WholePlan,
     private readonly size: number,
   ) {
-    this.samples = samples.filter((sample) => weightOf(sample) > 0);
-    this.replayed = (plan.replay?.samples ?? []).filter((sample) => weightOf(sample) > 0);
-    const share = this.replayed.length > 0 ? (plan.replay?.share ?? 0) : 0;
-    this.drawn = Math.round((this.samples.length * share) / (1 - share));
-    this.rows = this.samples.length + this.drawn;
+    const counting = samples.filter((sample) => weightOf(sample) > 0);
+    const replayed = (plan.replay?.samples ?? []).filter((sample) => weightOf(sample) > 0);
+    this.all = [...counting, ...replayed];
+    this.own = counting.length;
+    const share = replayed.length > 0 ? (plan.replay?.share ?? 0) : 0;
+    this.drawn = Math.round((this.own * share) / (1 - share));
+    this.rows = this.own + this.drawn;
     this.stepsPerEpoch = Math.ceil(this.rows / size);
+    this.skipping = plan.skip && new Skipping(plan.skip, this.all.length, plan.firstEpoch + plan.epochs - 1);
   }
 
   batches(epoch: number): Batch[] {
     const random = new Random(BigInt.asIntN(64, BigInt(this.plan.seed) * EPOCHS_APART + BigInt(epoch)));
-    const rows = [...this.samples, ...this.draw(random)];
-    const ordered = this.plan.shuffle ? shuffled(rows, random) : rows;
-    if (!this.plan.balanceClasses) return inBatches(ordered, this.size);
-    const shares = new Map<number, number>();
-    for (const row of rows) shares.set(classOf(row), (shares.get(classOf(row)) ?? 0) + weightOf(row));
-    const mean = sum([...shares.values()]) / shares.size;
-    return inBatches(ordered, this.size, (row) =>
-      Math.fround((weightOf(row) * mean) / (shares.get(classOf(row)) ?? 1)),
-    );
+    const places = [...counted(0, this.own), ...this.draw(random)];
+    const ordered = this.plan.shuffle ? shuffled(places, random) : places;
+    const weigh = this.plan.balanceClasses ? balanced(this.at(places)) : weightOf;
+    return chunked(this.skipping?.coming(epoch, ordered) ?? ordered, this.size).map((some) => {
+      const rows = this.at(some);
+      return new Batch(rows, rows.map(weigh), some);
+    });
   }
 
-  /** Different samples as long as there are any. */
-  private draw(random: Random): Sample[] {
-    const rounds = Math.ceil(this.drawn / this.replayed.length) || 0;
-    return Array.from({ length: rounds }, () => shuffled(this.replayed, random))
+  private at(places: readonly number[]): Sample[] {
+    return places.flatMap((place) => this.all[place] ?? []);
+  }
+
+  /** Places of different replayed samples as long as there are any. */
+  private draw(random: Random): number[] {
+    const replayed = counted(this.own, this.all.length);
+    const rounds = Math.ceil(this.drawn / replayed.length) || 0;
+    return Array.from({ length: rounds }, () => shuffled(replayed, random))
       .flat()
       .slice(0, this.drawn);
   }
+}
+
+/** The weights with which all classes of an epoch weigh the same. */
+function balanced(rows: readonly Sample[]): (row: Sample) => number {
+  const shares = new Map<number, number>();
+  for (const row of rows) shares.set(classOf(row), (shares.get(classOf(row)) ?? 0) + weightOf(row));
+  const mean = sum([...shares.values()]) / shares.size;
+  return (row) => Math.fround((weightOf(row) * mean) / (shares.get(classOf(row)) ?? 1));
+}
+
+/** The whole numbers from `first` to before `end`. */
+function counted(first: number, end: number): number[] {
+  return Array.from({ length: end - first }, (_, i) => first + i);
 }
 
 /** The label, or the place of the largest number of a one-hot row. */

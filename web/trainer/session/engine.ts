@@ -19,6 +19,8 @@ export type Between = () => void;
 /** The signatures of a program in a runtime, and its state. One call at a time: the trainer sees to that. */
 export class Engine {
   private readonly manifest: Manifest;
+  /** The loss of each row of the last step; of none where the program does not give it. */
+  rowLosses: Float32Array = new Float32Array();
   private readonly memory: Memory;
   private isLost = false;
 
@@ -43,6 +45,7 @@ export class Engine {
   async train(batch: Batch, rate: number, signature: string = this.manifest.stepName): Promise<number> {
     if (this.manifest.accumulates) return await this.trainByParts(batch, rate, signature);
     const outputs = await this.update(signature, rate, batch);
+    this.rowLosses = Float32Array.from(rowLossesOf(outputs, batch));
     await this.checkWritten(outputs, lossOf(outputs), rate);
     return lossOf(outputs);
   }
@@ -52,7 +55,13 @@ export class Engine {
     if (this.isHalfDone) await this.write(await this.read());
     this.isHalfDone = true;
     let sum = 0;
-    for (const part of batch.shares(this.manifest.microBatch)) sum += lossOf(await this.call(signature, part));
+    const byRow: number[] = [];
+    for (const part of batch.shares(this.manifest.microBatch)) {
+      const outputs = await this.call(signature, part);
+      sum += lossOf(outputs);
+      byRow.push(...rowLossesOf(outputs, part));
+    }
+    this.rowLosses = Float32Array.from(byRow);
     const loss = Math.fround(sum);
     if (Number.isFinite(loss)) {
       await this.checkWritten(await this.update("apply", rate), loss, rate);
@@ -233,6 +242,11 @@ function rowIn(outputs: Map<string, Values>, spec: TensorSpec, row: number, toke
 function placesOf(batch: Batch, outputs: Map<string, Values>, mask: TensorSpec): number {
   const mean = (row: number) => sum([...rowIn(outputs, mask, row)].map(Number)) / rowSize(mask);
   return sum(batch.weights.map((weight, row) => weight * mean(row)));
+}
+
+/** The losses of the rows that a call was given; none where it does not give them. */
+function rowLossesOf(outputs: Map<string, Values>, { rows }: Batch): number[] {
+  return [...(outputs.get("row_losses") ?? [])].slice(0, rows.length);
 }
 
 function lossOf(outputs: Map<string, Values>): number {

@@ -18,8 +18,11 @@ export type TrainEvent =
       readonly resumedAt: number;
       readonly before: Evaluation | null;
     }
+  /** An epoch, from 0, begins in which `rows` of its `of` rows do not come, as they lost little when they came last. */
+  | { readonly kind: "skipped"; readonly epoch: number; readonly rows: number; readonly of: number }
   /**
-   * One step is done; both numbers from 0, over all epochs. `loss`: before its update. `weight`: of its rows, added up; the loss of an
+   * One step is done; both numbers from 0, over all epochs; where rows are skipped each epoch begins with the number that it
+   * would have if all came. `loss`: before its update. `weight`: of its rows, added up; the loss of an
    * epoch is the mean by it.
    */
   | {

@@ -4,7 +4,7 @@ import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "../mani
 import type { Dtype, Signature, TargetLabels, TensorSpec } from "../manifest/manifest-records.ts";
 import { type Row, type Sample, type Values, weightOf } from "../program/samples.ts";
 import { problemOf } from "./numbers.ts";
-import type { Limits, WholePlan } from "./plan.ts";
+import type { Limits, SkipLearned, WholePlan } from "./plan.ts";
 
 const MOST_REPLAY = 0.95;
 
@@ -91,10 +91,30 @@ export class Inputs {
     if (plan.balanceClasses && (this.labels.get(TARGET)?.count ?? null) === null) {
       refuse("balanceClasses: this model knows no classes");
     }
+    if (plan.skip) this.checkSkip(plan.skip, firstEpoch);
     if (!plan.replay) return;
     const { share, samples } = plan.replay;
     if (!(share >= 0 && share <= MOST_REPLAY)) refuse(`replay: the share is from 0 to ${MOST_REPLAY}, not ${share}`);
     if (samples.length > 0) this.check(samples, "replay");
+  }
+
+  private checkSkip({ below, revisit }: Required<SkipLearned>, firstEpoch: number): void {
+    if (!(below > 0 && Number.isFinite(below))) refuse(`skip: below is a loss above 0, for example 0.03, not ${below}`);
+    if (!Number.isSafeInteger(revisit) || revisit < 2) {
+      refuse(`skip: revisit must be at least 2 (all rows come every so many epochs), got ${revisit}`);
+    }
+    if (ofRole(this.manifest.step.outputs, "row_losses").length === 0) {
+      refuse(
+        `skip: a step of ${this.manifest.name} does not give the loss of each row: build it with --row-losses on. A saved ` +
+          "state continues there",
+      );
+    }
+    if (firstEpoch % revisit !== 0) {
+      refuse(
+        `skip: the losses of the epochs before firstEpoch ${firstEpoch} are not known: continue with one in which all ` +
+          `rows come, a multiple of ${revisit}`,
+      );
+    }
   }
 
   /** The tokens of a row of a program of several lengths; undefined of others. */

@@ -17,6 +17,19 @@ export function warmUp(warmUp: number, rest: LearningRate): LearningRate {
   };
 }
 
+/**
+ * Leaves rows out of most epochs that lost little when they came last.
+ *
+ * All rows come in each epoch, from 0, whose number `revisit` (2) divides, and in the last; in others those do not that lost less than `below`
+ * when they came last, before that step's update and without the row's weight. The order of the others stays, and batches
+ * are filled with them. Nothing corrects for those left out. Steps keep the numbers, and rates, that they have if all come.
+ * The program has to give the loss of each row: `row_losses="on"` of its build.
+ */
+export interface SkipLearned {
+  readonly below: number;
+  readonly revisit?: number;
+}
+
 /** How to train. */
 export interface Plan {
   /** How often each sample is seen; 3. */
@@ -38,12 +51,17 @@ export interface Plan {
   readonly balanceClasses?: boolean;
   /** Ends a training when the held-out loss has not fallen for `patience` epochs (2); the best epoch's state is kept. */
   readonly earlyStop?: { readonly patience?: number };
-  /** Steps between checkpoints of the unfinished training in the store; 100. 0 writes none. */
+  /**
+   * Steps between checkpoints of the unfinished training in the store; 100. 0 writes none. Where rows are skipped they are
+   * written at least so far apart, behind epochs after which all rows come.
+   */
   readonly checkpointEvery?: number;
   /** The number of the first epoch, so that trainings one after another have the orders of a single one; 0. */
   readonly firstEpoch?: number;
   /** After so many steps it ends, wherever it is; else after the epochs. */
   readonly steps?: number;
+  /** Which rows do not come in most epochs; else all come. */
+  readonly skip?: SkipLearned;
 }
 
 /** A plan with nothing left out. */
@@ -59,6 +77,7 @@ export interface WholePlan {
   readonly checkpointEvery: number;
   readonly firstEpoch: number;
   readonly steps: number | null;
+  readonly skip: Required<SkipLearned> | null;
 }
 
 export function whole(plan: Plan): WholePlan {
@@ -74,6 +93,7 @@ export function whole(plan: Plan): WholePlan {
     checkpointEvery: plan.checkpointEvery ?? 100,
     firstEpoch: plan.firstEpoch ?? 0,
     steps: plan.steps ?? null,
+    skip: plan.skip ? { below: Math.fround(plan.skip.below), revisit: plan.skip.revisit ?? 2 } : null,
   };
 }
 

@@ -44,6 +44,9 @@ export class Training {
   private before: StoredTensor[] = [];
   private fingerprint = "";
 
+  /** Steps of the last checkpoint. */
+  private saved = 0;
+
   /** Whether the state in memory is the one that shall stay. */
   private isSettled = false;
 
@@ -80,6 +83,7 @@ export class Training {
     const perEpoch = this.curriculum.stepsPerEpoch;
     const before = await this.evaluate();
     const done = plan.checkpointEvery > 0 ? await this.takeUp() : 0;
+    this.saved = done;
     yield {
       kind: "started",
       samples: this.samples.length,
@@ -114,8 +118,12 @@ export class Training {
   /** The steps of an epoch after the first `done` of the training. */
   private async *epoch(epoch: number, done: number): Events {
     const { engine, gate, alone, checkGoesOn } = this.shop;
-    const perEpoch = this.curriculum.stepsPerEpoch;
-    for (const [i, rows] of this.curriculum.batches(this.plan.firstEpoch + epoch).entries()) {
+    const { stepsPerEpoch: perEpoch, skipping } = this.curriculum;
+    const batches = this.curriculum.batches(this.plan.firstEpoch + epoch);
+    if (skipping && skipping.leftOut > 0) {
+      yield { kind: "skipped", epoch, rows: skipping.leftOut, of: this.curriculum.rows };
+    }
+    for (const [i, rows] of batches.entries()) {
       const step = epoch * perEpoch + i;
       if (step < done) continue;
       if (step >= this.rates.length) return;
@@ -135,15 +143,25 @@ export class Training {
       if (!Number.isFinite(loss)) {
         return yield await this.diverged(epoch, step, loss, refusal(this.shop.program.manifest, loss, rate));
       }
+      skipping?.see(rows.places, engine.rowLosses);
       yield { kind: "step", epoch, step, loss, millis, weight: rows.weight };
       if (this.isCheckpoint(step + 1)) yield await this.checkpoint(epoch, step);
       if (this.isSettled) return;
     }
+    const end = (epoch + 1) * perEpoch;
+    if (this.isCheckpointBehind(epoch, end)) yield await this.checkpoint(epoch, end - 1);
+  }
+
+  /** Where rows are skipped, a checkpoint stands before an epoch in which all come: nobody needs their losses then. */
+  private isCheckpointBehind(epoch: number, done: number): boolean {
+    const { checkpointEvery, firstEpoch } = this.plan;
+    const isDue = checkpointEvery > 0 && done - this.saved >= checkpointEvery && done < this.rates.length;
+    return isDue && (this.curriculum.skipping?.comeAllIn(firstEpoch + epoch + 1) ?? false);
   }
 
   private isCheckpoint(done: number): boolean {
-    const { checkpointEvery } = this.plan;
-    return checkpointEvery > 0 && done % checkpointEvery === 0 && done < this.rates.length;
+    const { checkpointEvery, skip } = this.plan;
+    return !skip && checkpointEvery > 0 && done % checkpointEvery === 0 && done < this.rates.length;
   }
 
   private async checkpoint(epoch: number, step: number): Promise<TrainEvent> {
@@ -151,6 +169,7 @@ export class Training {
     const state = await this.shop.alone(() => this.shop.engine.read());
     if (!state.every(isFiniteTensor)) return await this.diverged(epoch, step, Number.NaN, WEIGHTS_LOST);
     await this.shop.checkpoints.save(this.fingerprint, step + 1, state);
+    this.saved = step + 1;
     return { kind: "checkpointed", steps: step + 1 };
   }
 
@@ -220,8 +239,8 @@ export class Training {
 
   /** A digest of all that decides the course of a training. */
   private async digest(): Promise<string> {
-    const { epochs, shuffle, seed, replay, balanceClasses, firstEpoch } = this.plan;
-    const orders = [epochs, shuffle, seed, replay?.share ?? null, balanceClasses, firstEpoch];
+    const { epochs, shuffle, seed, replay, balanceClasses, firstEpoch, skip } = this.plan;
+    const orders = [epochs, shuffle, seed, replay?.share ?? null, balanceClasses, firstEpoch, ...(skip ? [skip] : [])];
     const pieces: Uint8Array[] = [utf8(JSON.stringify(orders))];
     pieces.push(bytesOf(this.rates), ...this.before.map((tensor) => tensor.bytes));
     const row = (values: Row) => {

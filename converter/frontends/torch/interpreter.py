@@ -105,13 +105,16 @@ class Interpreter:
             return _stand_in(node.meta.get("val"))
 
     def _computed(self, node: Any, name: str, place: Place, values: Mapping[Any, Any]) -> Any:
+        # Its operands are graphs, which have no values.
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise _control_flow(node)
         operands, options = _taken(node.args, values), _taken(node.kwargs, values)
         if node.target is operator.getitem:
             return operands[0][operands[1]]
         if not isinstance(node.target, torch._ops.OpOverload):
             if all(isinstance(v, _OF_NUMBERS) for v in (*operands, *options.values())):
                 return node.target(*operands, **options)
-            raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
+            raise _control_flow(node)
         if name == "sym_size":
             return int(operands[0].shape[operands[1]])
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _draws_nothing(node):
@@ -140,6 +143,10 @@ class Interpreter:
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
             raise NotImportable(f"this form of {node.target} ({str(error).splitlines()[0][:160]})") from error
         return _checked(node, self._sizes.learned(node, made), node.meta.get("val"))
+
+
+def _control_flow(node: Any) -> NotImportable:
+    return NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
 
 
 def _operator(node: Any) -> str:

@@ -154,7 +154,8 @@ def faults(ours: Trained, theirs: Trained, others: Sequence[Trained], before: di
         its = theirs.weights[name].astype(np.float64).reshape(weight.shape)
         update = np.abs(its - before[name].numpy().reshape(weight.shape)).max()
         spread = max(np.abs(its - other.weights[name].reshape(weight.shape)).max() for other in others)
-        allowed = max(TOLERANCE * update, OF_ROUNDING * spread, 2.0**-23 * np.abs(its).max())
+        stored = len(theirs.losses) * 2.0**-23 * np.abs(its).max()  # either side rounds the weight in each step
+        allowed = max(TOLERANCE * update, OF_ROUNDING * spread, stored)
         if name.endswith("running_mean"):  # that of numbers around 0 is the rounding of those
             deviation = np.sqrt(theirs.weights[name.replace("running_mean", "running_var")].max())
             allowed = max(allowed, OF_ROUNDING * 2.0**-23 * deviation)

@@ -38,7 +38,7 @@ _ACTIVATIONS = (
     nn.Hardswish,
     nn.Mish,
 )
-_SCHEMES = ("full", "full", "full", "head", "bias-only", "last-1", "lora-2")
+_SCHEMES = ("full", "full", "full", "head", "bias-only", "last-1", "lora-1")
 
 
 class Body(nn.Module):
@@ -262,7 +262,7 @@ def judge(seed: int) -> tuple[str, str]:
     except PocketuneError as error:
         return "REFUSED", f"{setup.words}: {error}"
     wrong = [f"infer {far:.1e} from the module"] if not far <= 1e-4 else []
-    if setup.scheme == "lora-2":  # whose factors PyTorch has not: its way back is what is judged
+    if setup.scheme == "lora-1":  # whose factors PyTorch has not: its way back is what is judged
         return ("WRONG" if wrong else "RIGHT"), f"{setup.words}: {wrong}"
     trains = None if setup.scheme == "full" else names
     exact, near = eager(setup, trains, True), [eager(setup, trains, False)]

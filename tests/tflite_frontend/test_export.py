@@ -153,7 +153,7 @@ def test_labels_that_are_given_are_in_the_exported_file(file: Path, tmp_path: Pa
         program.export_inference(tmp_path / "new.tflite")
         with zipfile.ZipFile(tmp_path / "new.tflite") as archive:
             assert archive.read("labels.txt").decode().splitlines() == names
-        assert tflite_frontend.Model(tmp_path / "new.tflite", outputs=["kind"]).imported(1).labels == names
+        assert tflite_frontend.Model(tmp_path / "new.tflite", outputs=["kind"]).imported(1).words.labels == names
         x = np.random.default_rng(1).random((1, 8, 8, 2), np.float32)
         assert by_signature((tmp_path / "new.tflite").read_bytes(), x)["kind"].shape == (1, len(names))
     assert set(metadata((tmp_path / "new.tflite").read_bytes())) == {"TFLITE_METADATA"}

@@ -113,6 +113,11 @@ class Request:
             )
         if self.options.train_as == "int8":
             self._check_int8()
+        if self.options.row_losses == "on" and self.target.is_micro:
+            raise UsageError(
+                f"row_losses='on' is for sessions that skip rows, and on {self.target.name} none does: leave it out",
+                page="arguments",
+            )
         if self.options.loss_scale != 1 and self.state != "split":
             raise UsageError(
                 "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "

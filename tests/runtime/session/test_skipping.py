@@ -229,6 +229,11 @@ def test_losses_of_no_row_are_refused() -> None:
         converter.build(mixing, loss="mse", optimizer="sgd", row_losses="on")
 
 
+def test_a_microcontroller_skips_no_rows() -> None:
+    with pytest.raises(UsageError, match="is for sessions that skip rows, and on tflm none does: leave it out"):
+        built(target="tflm")
+
+
 def test_a_mean_over_the_places_of_all_rows_is_refused() -> None:
     model = keras.Sequential([keras.Input((5, 3)), keras.layers.Masking(), keras.layers.Dense(2)])
     with pytest.raises(UsageError, match="is a mean over the places that count in all rows"):

@@ -31,6 +31,8 @@ from examples.data import digits, motions
 from scripts.arguments import parser, writable
 from scripts.bench.facts import checkout, machine, write
 
+import keras  # isort: skip  after examples, which choose its backend
+
 HERE = Path(__file__).parent
 
 
@@ -119,6 +121,7 @@ def data_of(case: Case, choices: int) -> Data:
 def measured(case: Case, choices: int, epochs: int, skip: SkipLearned) -> dict[str, Any]:
     """Return what came of each way to train."""
     data, rate = data_of(case, choices), rate_of(case)
+    keras.utils.set_random_seed(0)  # of a fresh head
     program = converter.build(
         case.task.build(),
         loss="sparse_categorical_crossentropy",

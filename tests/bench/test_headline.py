@@ -69,3 +69,12 @@ def test_a_side_that_never_arrives_counts_with_its_whole_training(headline: Any)
     assert headline.sooner(0.5, {"cpu_s": 2.0, "curves": [curve(0.5, 0.9)]}) == "4.0 x"
     assert headline.sooner(0.5, {"cpu_s": None, "curves": [curve(0.5, 0.9)]}) == "> 4.0 x"
     assert headline.sooner(None, {"cpu_s": 2.0, "curves": []}) == ""
+
+
+def test_runs_are_compared_where_a_side_arrived_in_both(headline: Any) -> None:
+    def run(*times: float | None) -> list[dict[str, Any]]:
+        sides = ("keras", "sparse", "head")
+        return [{"task": "a", "side": s, "cpu_s": t, "curves": [curve(0.5)]} for s, t in zip(sides, times, strict=True)]
+
+    assert headline.in_both(run(8.0, 2.0, 1.0), run(9.0, 3.0, None), "keras") == [("a", "sparse", 3.0, 4.0)]
+    assert headline.in_both(run(8.0, 2.0, 1.0), [], "keras") == []

@@ -44,8 +44,26 @@ def arrival(curve: list[dict[str, float]], wanted: float) -> int | None:
 
 def sooner(cpu: float | None, base: dict[str, Any] | None) -> str:
     """Return by what factor a side arrives before another; before one that never does, > that of its whole training."""
+    found = factor(cpu, base)
+    return "" if found is None else f"{'> ' if base['cpu_s'] is None else ''}{found:.1f} x"
+
+
+def factor(cpu: float | None, base: dict[str, Any] | None) -> float | None:
+    """Return the number of `sooner`; None where a side never arrives, or there is no other."""
     if cpu is None or base is None:
-        return ""
-    if base["cpu_s"] is not None:
-        return f"{base['cpu_s'] / cpu:.1f} x"
-    return f"> {mean_curve(base['curves'])[-1]['cpu_s'] / cpu:.1f} x"
+        return None
+    there = base["cpu_s"]
+    return float((mean_curve(base["curves"])[-1]["cpu_s"] if there is None else there) / cpu)
+
+
+def in_both(
+    rows: list[dict[str, Any]], earlier: list[dict[str, Any]], base: str
+) -> list[tuple[str, str, float, float]]:
+    """Return task, side and the factor over a side in an earlier run and in this one, where it arrived in both."""
+    runs = [{(row["task"], row["side"]): row for row in each} for each in (earlier, rows)]
+    found = []
+    for task, side in runs[1]:
+        pair = [factor(run[task, side]["cpu_s"], run.get((task, base))) for run in runs if (task, side) in run]
+        if side != base and len(pair) == 2 and None not in pair:
+            found.append((task, side, *pair))
+    return found

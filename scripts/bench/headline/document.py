@@ -1,8 +1,8 @@
 """Makes docs/time-to-accuracy.md and its figure of what `scripts/bench/headline --json` wrote.
 
-    .venv/bin/python scripts/bench/headline/document.py [FILE]
+    .venv/bin/python scripts/bench/headline/document.py [FILE] [--earlier FILE]
 
-FILE is results.json beside it, if not given.
+FILE is results.json beside it, if not given; what an earlier run wrote (earlier.json) is compared with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from arrivals import mean_curve, sooner
+from arrivals import in_both, mean_curve, sooner
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
@@ -29,6 +29,7 @@ DRAWN = {
     "full": ("full", "#000000"),
     "sparse": ("sparse", "#0072b2"),
     "sparse, int8": ("sparse, int8", "#56b4e9"),
+    "skip-lora, int8": ("skip-lora, int8", "#a6761d"),
     "discriminant": ("linear discriminant", "#009e73"),
     "discriminant, int8": ("linear discriminant, int8", "#cc79a7"),
 }
@@ -38,22 +39,24 @@ def main() -> None:
     """Reads the results, and writes the document and the figure beside it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=existing, nargs="?", default=HERE / "results.json")
+    parser.add_argument("--earlier", type=existing, default=HERE / "earlier.json")
     parser.add_argument("--output", type=writable, default=DOCUMENT)
     args = parser.parse_args()
     result = json.loads(args.file.read_text())
-    args.output.write_text(document(result))
+    args.output.write_text(document(result, json.loads(args.earlier.read_text())))
     draw(result, args.output.with_suffix(".svg"))
 
 
-def document(result: dict[str, Any]) -> str:
-    """Return the text of the document."""
+def document(result: dict[str, Any], earlier: dict[str, Any]) -> str:
+    """Return the text of the document, of a run and an earlier one."""
     # Markdown, not HTML: nothing is to be escaped.
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"seconds": seconds}
     template = environment.get_template("time-to-accuracy.md.jinja")
-    return template.render(**result, tasks=of_tasks(result), sooner=sooner, drawn=DRAWN)
+    both = in_both(result["rows"], earlier["rows"], "keras")
+    return template.render(**result, tasks=of_tasks(result), sooner=sooner, drawn=DRAWN, both=both, earlier=earlier)
 
 
 def of_tasks(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -47,6 +47,7 @@ OURS = {
     "means, then head": Method("head", means=True),
     "discriminant": Method("head", means=True, shrinkage="auto", steps=False),
     "sparse, int8": Method("sparse", frozen="int8"),
+    "skip-lora, int8": Method("skip-lora-8", frozen="int8"),
     "discriminant, int8": Method("head", means=True, shrinkage="auto", steps=False, frozen="int8"),
 }
 #: All sides in order.

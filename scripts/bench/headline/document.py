@@ -69,7 +69,9 @@ def of_tasks(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def seconds(value: float) -> str:
     """Return seconds with two digits."""
-    return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.2g} ms" if value < 0.1 else f"{1e3 * value:.0f} ms"
+    if value >= 0.9995:
+        return f"{value:.1f} s"
+    return f"{1e3 * value:.0f} ms" if value >= 0.0095 else f"{1e3 * value:.2g} ms"
 
 
 def draw(result: dict[str, Any], file: Path) -> None:

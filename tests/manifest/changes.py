@@ -102,7 +102,7 @@ _FIELDS = {
     "cost-is-a-word": Bad("variables", put("costs", "step_cost", "1"), "step_cost"),
     "labels-are-numbers": Bad("prepared", put("labels", [1, 2, 3]), "string"),
     "card-is-a-text": Bad("prepared", put("card", "Apache-2.0"), "card"),
-    "card-of-numbers": Bad("prepared", put("card", "license", 2), "card"),
+    "card-of-numbers": Bad("prepared", put("card", "license", 2), "license"),
     "preprocessing-is-a-list": Bad("prepared", put("preprocessing", []), "preprocessing"),
     "shape-is-a-number": Bad("variables", put(*X, "shape", 4), "shape"),
     "loss-is-a-number": Bad("variables", put("loss", 1), "loss"),

@@ -243,8 +243,8 @@ class Results:
         self.heading(manifest)
         self.line(f"{contents.path}, {size(contents.file_bytes)}, graph {manifest.graph_hash[:16]}")
         self.line()
-        if manifest.card:
-            self.table("Model card", ("", ""), [(name, self._short(text)) for name, text in manifest.card.items()])
+        if card := [(self._short(name), self._short(text)) for name, text in manifest.card.items()]:
+            self.table("Model card", ("", ""), card)
         signatures = [
             (name if side == "in" and not i else "", side if not i else "", label, kind, role)
             for name, signature in manifest.signatures.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from math import frexp, isfinite
 from typing import Any
@@ -87,6 +88,27 @@ def check_card(given: Any) -> None:
         raise UsageError(
             f"card holds texts by name, for example {{'license': 'Apache-2.0'}}, not {given!r}", page="arguments"
         )
+
+
+def check_preprocessing(given: Any) -> None:
+    """Raise UsageError where it is no mapping by names, and not None."""
+    if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+        raise UsageError(
+            f"preprocessing is a dict that the app reads, for example {{'mean': 127.5}}, not {given!r}",
+            page="arguments",
+        )
+
+
+def check_writable(option: str, given: Any) -> None:
+    """Raise UsageError where a manifest cannot hold what was given: half a character, NaN, an object of Python."""
+    try:
+        json.dumps(dict(given) if isinstance(given, Mapping) else given, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{option} is written into the program, as JSON in UTF-8, which cannot hold it ({error}): pass text, "
+            "finite numbers, lists and dicts of them",
+            page="arguments",
+        ) from None
 
 
 def _is_number(value: Any) -> bool:

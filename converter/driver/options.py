@@ -12,9 +12,11 @@ from converter.driver.option_values import (
     check_keep_base,
     check_loss_scale,
     check_names,
+    check_preprocessing,
     check_proximal,
     check_row_clipping,
     check_signatures,
+    check_writable,
 )
 from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme
@@ -350,6 +352,10 @@ class Options:
         for name in ("labels", "outputs"):
             check_names(name, getattr(self, name))
         check_card(self.card)
+        check_preprocessing(self.preprocessing)
+        check_writable("labels", None if self.labels is None else list(self.labels))
+        for name in ("name", "card", "preprocessing"):
+            check_writable(name, getattr(self, name))
         check_loss_scale(self.loss_scale)
         check_keep_base(self.keep_base)
         check_proximal(self.proximal)

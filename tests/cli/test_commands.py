@@ -215,13 +215,16 @@ def test_a_card_in_a_recipe_is_shown(run: Run, tmp_path: Path) -> None:
     text = "A long licence\\twith \\u001B[31m codes. " + "And so on. " * 40
     (tmp_path / "carded.toml").write_text(
         f'model = "{GOOD}"\nout = "carded.tflite"\n[card]\nlicense = "{text}"\nsource = "here"\n'
+        '"\\u001B[31m red" = "a name"\n'
     )
     built = run("build", "--recipe", "carded.toml", "--trust", "--no-check", "--json").json
-    assert set(built["manifest"]["card"]) == {"license", "source"}
+    assert set(built["manifest"]["card"]) == {"license", "source", "\x1b[31m red"}
     shown = run("inspect", "carded.tflite").out
     assert "Model card" in shown
     assert "A long licence with [31m codes." in shown
     assert "(--wide)" in shown
+    assert "[31m red" in shown
+    assert "\x1b" not in shown
     (tmp_path / "carded.toml").write_text(f'model = "{GOOD}"\n[card]\nlicense = 2\n')
     assert "card.license" in run("build", "--recipe", "carded.toml").err
 

@@ -92,6 +92,23 @@ def test_a_card_holds_texts(card: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"card": {"license": "half \ud800"}}, "card is written into the program, as JSON in UTF-8"),
+        ({"labels": ("a", "b", "c", "half \ud800")}, "labels is written into the program"),
+        ({"name": "half \ud800"}, "name is written into the program"),
+        ({"preprocessing": {"mean": float("nan")}}, "preprocessing is written into the program"),
+        ({"preprocessing": {"mean": np.float32(1)}}, "preprocessing is written into the program"),
+        ({"preprocessing": "0..1"}, "preprocessing is a dict that the app reads"),
+        ({"preprocessing": {1: 2}}, "preprocessing is a dict that the app reads"),
+    ],
+)
+def test_what_a_manifest_cannot_hold_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        converter.build(EXAMPLES["mlp"].model(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"loss": "mse", "y": LABEL}, r"mse takes y as float32\[8,4\], .*: leave y out"),
         ({"loss": "distillation", "y": {"label": LABEL}}, r"distillation takes y as .*: leave y out"),
         ({"loss": {"head": "mse"}}, "loss: the model has one output, pass what it is for that output alone"),

@@ -92,7 +92,8 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
         results = result if isinstance(result, tuple) else (result,)
         for value, made in zip(node.outputs, results, strict=True):
             wanted = value.shape if isinstance(node.op, tfl.Carried) else stored_shape(value.shape)
-            if () in [v.shape for v in node.inputs]:  # stored as [1], whose axis is in what a rule made of it
+            # A scalar is stored as [1], and that axis is in what a rule made of it.
+            if () in [v.shape for v in node.inputs] and _longer(made.shape) == _longer(wanted):
                 made = c.reshape(made, wanted)
             assert made.shape == wanted, f"{node!r} was lowered to {made!r}"
             lowered[value] = made
@@ -101,6 +102,11 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
     c.graph.outputs = {name: lowered[v] for name, v in graph.outputs.items()}
     c.graph.updates = {lowered[p]: lowered[v] for p, v in graph.updates.items()}
     return c.graph
+
+
+def _longer(shape: Sequence[int]) -> list[int]:
+    """Return the sizes of the axes that are longer than one."""
+    return [size for size in shape if size != 1]
 
 
 def _store_transposed(c: Lowering, readers: Mapping[Value, tuple[Value, Sequence[Node]]]) -> None:

@@ -23,7 +23,7 @@ class Started:
 
     Attributes:
         epochs: how many are planned.
-        steps: to be done; None where the data does not say how much it is.
+        steps: to be done if all rows come; None where the data does not say how much it is.
     """
 
     epochs: int
@@ -208,7 +208,7 @@ class Loop:
             before = time.perf_counter()
             taken = self.step(batch, self.rate(number))
             if skipping is not None:
-                skipping.see(places, taken.rows)
+                skipping.see(places, taken.rows, taken.loss)
             losses.append(taken.loss)
             weights.append(batch.weight)
             advance(f"epoch {epoch + 1}/{self.epochs}  loss {taken.loss:.4f}", 1)

@@ -7,13 +7,15 @@ epochs in place of a forward pass of all rows (their StaleSB), and a threshold a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from converter.program.manifest import Manifest
 from converter.support.errors import UsageError
+
+#: The smallest and the largest loss that float32 holds.
+_LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class SkipLearned:
     Nothing corrects for those left out: between two visits of all rows a step is that of the harder ones.
 
     Attributes:
-        below: the loss of a row, without its weight and without regularizers; rounded to float32.
+        below: the loss of a row, without its weight and without regularizers, with what `keep_base` adds to it; rounded
+            to float32.
         revisit: all rows come in every such epoch, the first one included, and in the last.
 
     Raises:
@@ -37,8 +40,11 @@ class SkipLearned:
 
     def __post_init__(self) -> None:
         below, revisit = self.below, self.revisit
-        if isinstance(below, bool) or not isinstance(below, int | float) or not (isfinite(below) and below > 0):
-            raise UsageError(f"skip: below is a loss above 0, for example 0.03, not {below!r}", page="sessions")
+        is_number = isinstance(below, int | float) and not isinstance(below, bool)
+        if not is_number or not _LEAST <= below <= _MOST:
+            raise UsageError(
+                f"skip: below is a loss above 0 that float32 holds, for example 0.03, not {below!r}", page="sessions"
+            )
         if isinstance(revisit, bool) or not isinstance(revisit, int) or revisit < 2:
             raise UsageError(
                 f"skip: revisit is a whole number from 2 on (all rows come every so many epochs), not {revisit!r}",
@@ -64,6 +70,7 @@ class Skipping:
         """
         self._below, self._revisit, self._last = np.float32(skip.below), skip.revisit, last
         self._weights, self._losses = weights, np.full(len(weights), np.nan, np.float32)
+        self._penalties = np.zeros(len(weights))
         self.rows, self.left_out = 0, np.zeros(0, np.int64)
 
     def coming(self, epoch: int, places: np.ndarray) -> np.ndarray:
@@ -73,13 +80,17 @@ class Skipping:
         self.rows, self.left_out = len(places), places[goes]
         return places[~goes]
 
-    def see(self, places: np.ndarray, losses: np.ndarray) -> None:
-        """Take note of the losses that rows had in a step, float32 [n]."""
+    def see(self, places: np.ndarray, losses: np.ndarray, loss: float) -> None:
+        """Take note of the losses that rows had in a step, float32 [n], and of the step's, with its penalties."""
         self._losses[places] = losses
+        ran = np.isfinite(losses)
+        if ran.any():
+            self._penalties[places] = loss - np.average(losses[ran], weights=self._weights[places[ran]])
 
     def last(self) -> tuple[list[float], list[float]]:
-        """Return of the rows left out what they lost when they came last, and their weights."""
-        return self._losses[self.left_out].tolist(), self._weights[self.left_out].tolist()
+        """Return of the rows left out what they lost when they came last, with that step's penalties, and weights."""
+        losses = self._losses[self.left_out] + self._penalties[self.left_out]
+        return losses.tolist(), self._weights[self.left_out].tolist()
 
 
 def check_skip(skip: Any, manifest: Manifest, initial_epoch: int) -> None:

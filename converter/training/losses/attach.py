@@ -83,7 +83,8 @@ def attach_loss(
     A loss that is summed has neither the division nor the mean over places.
     Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
     `<output>_accuracy` [] is what `correct` is else.
-    With `row_losses` the output of that name, [B], is the per-example loss alone: no penalty, no weight of the row.
+    With `row_losses` the output of that name, [B], is the per-example loss alone, with the penalty of `keep_base`
+    for the row: no regularizer, no weight of the row.
 
     Args:
         graph: the forward graph.

@@ -218,6 +218,37 @@ def test_the_loss_of_each_row_has_no_weight_and_no_regularizer() -> None:
     assert taken.loss == pytest.approx(float((rows * weight).sum() / weight.sum()) + penalty, rel=1e-5)
 
 
+def test_the_loss_of_each_row_has_the_divergence_from_the_base() -> None:
+    x, y = MLP.data(BATCH)
+    with TrainingSession(built(keep_base=0.5).data) as session:
+        session.train(x, y, 0.5)
+        moved = session.parameters()
+        taken = session._step(session._examples("train", x, y, None), 0.0, "train")
+    params = {"layers": [{part: moved[f"layers/{i}/{part}"] for part in ("w", "b")} for i in (0, 1)]}
+    base, now = (jax.nn.log_softmax(MLP.apply(p, x)) for p in (MLP.params, params))
+    rows = optax.softmax_cross_entropy_with_integer_labels(now, y) + 0.5 * (jnp.exp(base) * (base - now)).sum(1)
+    np.testing.assert_allclose(taken.rows, rows, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_of_an_epoch_has_the_regularizers_of_rows_that_do_not_come() -> None:
+    """At rate 0 each epoch's loss is Keras' own of all rows, however many come; so nothing seems to fall."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(5, "tanh", kernel_regularizer=keras.regularizers.L2(0.3))(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(2, kernel_regularizer=keras.regularizers.L2(0.2))(hidden))
+    model.compile("sgd", "mse")
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(8, size)).astype(np.float32) for size in (6, 2))
+    expected = float(model.evaluate(x, y, batch_size=8, verbose=0))
+    made = converter.build(model, optimizer="sgd", batch=8, row_losses="on", check=False)
+    rows = ((model.predict(x, verbose=0) - y) ** 2).mean(1)
+    with TrainingSession(made.data) as session:
+        history = session.fit(x, y, 4, 0.0, seed=0, skip=SkipLearned(float(np.median(rows)), 3), progress=False)
+    assert history["skipped"] == [0, 4, 4, 0]
+    assert expected > rows.mean() + 0.1
+    np.testing.assert_allclose(history["loss"], expected, rtol=1e-5)
+
+
 def test_losses_of_no_row_are_refused() -> None:
     x = jax.ShapeDtypeStruct((1, 6), jnp.float32)
     summed = keras.losses.MeanSquaredError(reduction="sum")
@@ -263,6 +294,8 @@ def test_a_stream_cannot_skip() -> None:
     [
         (0, 4, "below is a loss above 0"),
         (float("nan"), 4, "below is a loss above 0"),
+        (1e-60, 4, "below is a loss above 0 that float32 holds"),
+        (1e300, 4, "below is a loss above 0 that float32 holds"),
         ("0.1", 4, "below is a loss above 0"),
         (0.1, 1, "revisit is a whole number from 2 on"),
         (0.1, 2.5, "revisit is a whole number from 2 on"),

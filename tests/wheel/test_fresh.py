@@ -52,7 +52,7 @@ def test_it_runs_a_program_without_jax_and_builds_one_with_it(installed: Install
     assert "initialize" in fresh.run(fresh.command, "inspect", "m.tflite", at=tmp_path)
     fresh.run(fresh.command, "export", "m.tflite", "--out", "plain.tflite", at=tmp_path)
     (tmp_path / "mine.py").write_text(_MODEL)
-    command = [fresh.python, "-c", "import pocketune; pocketune.build(None)"]
+    command = [fresh.python, "-c", "import pocketune; pocketune.build('plain.tflite', classes=2)"]
     refused = subprocess.run(command, cwd=tmp_path, env=fresh.settings(), capture_output=True, text=True, check=False)
     assert "pip install 'pocketune[compiler]'" in refused.stderr
 

@@ -55,7 +55,7 @@ class Step:
             all came.
         loss: before the step's update.
         seconds: how long the step took.
-        weight: of its rows, added up: the loss of an epoch is the mean by it.
+        weight: of its rows, added up: the loss of an epoch in which all rows come is the mean by it.
     """
 
     epoch: int

@@ -23,7 +23,7 @@ export type TrainEvent =
   /**
    * One step is done; both numbers from 0, over all epochs; where rows are skipped each epoch begins with the number that it
    * would have if all came. `loss`: before its update. `weight`: of its rows, added up; the loss of an
-   * epoch is the mean by it.
+   * epoch in which all rows come is the mean by it.
    */
   | {
       readonly kind: "step";

@@ -29,7 +29,7 @@ sealed interface TrainEvent {
      *   if all came.
      * @property loss before the step's update.
      * @property millis how long the step took.
-     * @property weight of its rows, added up: the loss of an epoch is the mean by it.
+     * @property weight of its rows, added up: the loss of an epoch in which all rows come is the mean by it.
      */
     data class Step(val epoch: Int, val step: Int, val loss: Float, val millis: Double, val weight: Double = 1.0) : TrainEvent
 

@@ -139,5 +139,5 @@ def test_what_a_file_says_for_people_is_on_the_card(tmp_path: Path) -> None:
         "name": "Small",
         "author": "Example",
         "license": "MIT",
-        "source": "https://example.org/base",
+        "base_model": "https://example.org/base",
     }

@@ -28,7 +28,8 @@ _CARD = {
     "version": ("general.version",),
     "author": ("general.author", "general.organization"),
     "license": ("general.license", "general.license.name"),
-    "source": ("general.source.url", "general.source.repo_url", "general.url", "general.base_model.0.repo_url"),
+    "source": ("general.source.url", "general.source.repo_url", "general.url"),
+    "base_model": ("general.base_model.0.repo_url",),
 }
 #: Entries that say nothing of what a net computes.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "use_parallel_residual", "rope.scaling.finetuned")
@@ -96,8 +97,9 @@ def configuration_of(
 
 def card_of(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return what a file says of the model for people, by names as of a model card."""
-    said = {name: next((metadata[key] for key in keys if metadata.get(key)), None) for name, keys in _CARD.items()}
-    return {name: text for name, text in said.items() if isinstance(text, str) and text.strip()}
+    said = {name: [metadata.get(key) for key in keys] for name, keys in _CARD.items()}
+    texts = {name: [text for text in found if isinstance(text, str) and text.strip()] for name, found in said.items()}
+    return {name: found[0] for name, found in texts.items() if found}
 
 
 def row_of(metadata: Mapping[str, Any], path: Path) -> Architecture:

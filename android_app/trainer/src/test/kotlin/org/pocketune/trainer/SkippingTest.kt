@@ -41,8 +41,9 @@ class SkippingTest {
         assertEquals(listOf(9, 18, 24), checkpoints, "behind epochs after which all rows come")
         val skipped = whole.filterIsInstance<TrainEvent.Skipped>()
         assertTrue(skipped.size > 3 && skipped.map { it.rows }.toSet().size > 1, "$skipped")
+        // The training is at most a step ahead of whoever collects, and behind this step come more than one of epochs 4 and 5.
         told("died") { trainer ->
-            listOf(trainer.fit(Fixture.samples(21), plan).first { it is TrainEvent.Step && it.epoch == 5 })
+            listOf(trainer.fit(Fixture.samples(21), plan).first { it is TrainEvent.Step && it.epoch == 4 })
         }
         val rest = told("died") { it.fit(Fixture.samples(21), plan).toList() }
         assertEquals(9, (rest[0] as TrainEvent.Started).resumedAt)

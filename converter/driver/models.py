@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from converter.driver.options import Options
@@ -12,7 +10,6 @@ from converter.frontends import table
 from converter.frontends.class_room import room_of
 from converter.frontends.protocol import OWN_OPTIONS, FrontEnd
 from converter.frontends.source import Source
-from converter.support.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -58,18 +55,7 @@ def open_model(model: Any, options: Options) -> Opened:
     asked = {name: value for name in OWN_OPTIONS if (value := getattr(options, name)) is not None}
     if room_of(options.classes) is not None:  # of whatever model: it is made when that is imported
         del asked["classes"]
-    _check_known(model, front_end, asked)
-    if options.inputs is not None:
-        model = front_end.with_inputs(model, options.inputs)
-    return Opened(front_end.opened(front_end.with_options(model, asked) if asked else model), front_end)
-
-
-def _check_known(model: Any, front_end: FrontEnd, asked: Mapping[str, Any]) -> None:
-    """Raise UsageError where an option is asked of a model that its front end does not know."""
-    for name in asked:
-        if name not in front_end.options:
-            which = f", and {model} is none" if isinstance(model, str | Path) else ""
-            raise UsageError(OWN_OPTIONS[name].format(which=which), page="models")
+    return Opened(front_end.prepared(model, options.inputs, asked), front_end)
 
 
 def import_model(model: Any, rows: int) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
@@ -60,6 +61,25 @@ class FrontEnd(ABC):
             UsageError: it is not usable, or does not say what it takes.
             UnsupportedError: it holds what cannot be compiled; all places are listed.
         """
+
+    def prepared(self, model: Any, inputs: Any, asked: Mapping[str, Any]) -> Any:
+        """Return a model in the form in which it is imported, with the inputs and options that a build asks of it.
+
+        Args:
+            model: one that it takes.
+            inputs: shape and dtype of each; None: it says them itself.
+            asked: options of `OWN_OPTIONS` by name.
+
+        Raises:
+            UsageError: it does not know an option, has no such form, or says it itself.
+        """
+        for name in asked:
+            if name not in self.options:
+                which = f", and {model} is none" if isinstance(model, str | os.PathLike) else ""
+                raise UsageError(OWN_OPTIONS[name].format(which=which), page="models")
+        if inputs is not None:
+            model = self.with_inputs(model, inputs)
+        return self.opened(self.with_options(model, asked) if asked else model)
 
     def opened(self, model: Any) -> Any:
         """Return a model in the form in which it is imported several times, for one number of rows after the other."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from converter.program.checksum import has_checksum
 from converter.support.errors import UsageError
-from converter.support.files import is_lfs_pointer
+from converter.support.files import check_fetched
 from converter.support.libraries import is_instance
 
 _BASE = "build from the folder of transformers (config.json and .safetensors) or the .gguf file of the same model"
@@ -40,12 +40,12 @@ _KINDS = {
 }
 
 
-def check_pointer(model: Any) -> None:
-    """Raise UsageError where a model is the path of a file that Git LFS has not fetched."""
-    if _is_file(model) and is_lfs_pointer(Path(model)):
-        raise UsageError(
-            f"{model} is a pointer of Git LFS and not the file itself: run `git lfs pull` in its folder", page="models"
-        )
+def check_model(model: Any) -> None:
+    """Raise UsageError for what is no model, whatever front ends there are: a pointer, a program, a class, weights."""
+    if _is_file(model):
+        check_fetched(Path(model))
+        _check_program(Path(model))
+    _check_object(model)
 
 
 def check_file(model: Any) -> None:
@@ -54,11 +54,11 @@ def check_file(model: Any) -> None:
         raise UsageError(f"{model} is {kind[0]}: {kind[1]}", page="models")
 
 
-def check_program(model: Any) -> None:
-    """Raise UsageError where a model is the path of a training program, which has one in it, built already."""
-    if not _is_file(model) or Path(model).suffix != ".tflite" or not Path(model).stat().st_size:
+def _check_program(model: Path) -> None:
+    """Raise UsageError for the file of a training program, which has a model in it, built already."""
+    if model.suffix != ".tflite" or not model.stat().st_size:
         return
-    with Path(model).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if has_checksum(data):
             raise UsageError(
                 f"{model} is a training program of Pocketune, built already: `pocketune inspect {model}` shows what a "
@@ -67,7 +67,7 @@ def check_program(model: Any) -> None:
             )
 
 
-def check_object(model: Any) -> None:
+def _check_object(model: Any) -> None:
     """Raise UsageError for a class in the place of a model, and for weights alone."""
     if isinstance(model, type):
         raise UsageError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.frontends.protocol import FrontEnd
-from converter.frontends.refused import check_file, check_object, check_pointer, check_program, unknown
+from converter.frontends.refused import check_file, check_model, unknown
 from converter.frontends.source import Library, Source
 from converter.ir import TensorType, Value
 from converter.support.libraries import loaded
@@ -87,9 +87,7 @@ def front_end_of(model: Any) -> FrontEnd:
     Raises:
         UsageError: none does; a library is not installed; the plugin of another distribution cannot be loaded.
     """
-    check_pointer(model)
-    check_program(model)
-    check_object(model)
+    check_model(model)
     for row in ROWS:
         if row.may_take(model) and row.front_end.takes(model):
             return row.front_end

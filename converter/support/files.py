@@ -188,10 +188,15 @@ def _flush_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def is_lfs_pointer(path: Path) -> bool:
-    """Return whether a file is what Git LFS leaves in a clone in the place of the file itself."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_LFS)) == _LFS
-    except OSError:
-        return False
+def check_fetched(path: Path) -> None:
+    """Refuse what Git LFS leaves in a clone in the place of a file. What cannot be read is left to who opens it.
+
+    Raises:
+        UsageError: it is such a pointer.
+    """
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if file.read(len(_LFS)) == _LFS:
+            raise UsageError(
+                f"{path} is a pointer of Git LFS and not the file itself: run `git lfs pull` in its folder",
+                page="models",
+            )

@@ -14,7 +14,7 @@ from converter.frontends.decoder.names import Opened, checked, shapes_of
 from converter.frontends.decoder.stored import StoredTensor, plus_one
 from converter.support.errors import UsageError
 from converter.support.extras import require
-from converter.support.files import check_regular, is_lfs_pointer
+from converter.support.files import check_fetched, check_regular
 from converter.support.notes import Note
 from converter.support.strict_json import parse_json
 
@@ -103,11 +103,7 @@ def _tensors(path: Path) -> dict[str, StoredTensor]:
     found: dict[str, StoredTensor] = {}
     for each in files:
         check_regular(each)
-        if is_lfs_pointer(each):
-            raise UsageError(
-                f"{each} is a pointer of Git LFS and not the file itself: run `git lfs pull` in its folder",
-                page="language-models",
-            )
+        check_fetched(each)
         try:
             opened = safe_open(each, "numpy").__enter__()
             for name in opened.keys():  # noqa: SIM118 (it is no dictionary)

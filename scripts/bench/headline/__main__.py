@@ -5,14 +5,15 @@
     .venv/bin/python scripts/bench/headline --task handwriting --choices 2 # one task, quickly
 
 Every side trains the same Keras model from the same weights with Adam on the same choices of samples, on one core, in
-a process of its own: `fit` of Keras on TensorFlow (all weights), TensorFlow's own graph of half an epoch, and programs
-of ours. The learning rate rises for a tenth of the steps, then falls to 0 along a cosine. The clock runs from samples
-in memory and a program that is open (for TensorFlow: its graph traced) to the first evaluation from which on held-out
-accuracy, its mean over the choices of samples, stays at full's own: the mean of ours full behind all epochs, minus half
-its standard deviation over the choices. It stands still while the net is judged, twice an epoch. Setting up on the
-phone counts: filling the cache of features, class means. Building the program on the host does not. Each side's peak
-rate is the best of three on validation rows, on average over the first choices of samples; where all weights train, it
-is that of ours.
+a process of its own: `fit` of Keras on TensorFlow (all weights), TensorFlow's own graph of half an epoch, PyTorch, and
+programs of ours. Before anything is timed, the losses of the first steps of those that train all weights are compared
+with full's: one that differs by more than 1e-3 stops the measurement. The learning rate rises for a tenth of the steps,
+then falls to 0 along a cosine. The clock runs from samples in memory and a program that is open (of TensorFlow and
+PyTorch: a graph traced) to the first evaluation from which on held-out accuracy, its mean over the choices of samples,
+stays at full's own: the mean of ours full behind all epochs, minus half its standard deviation over the choices. It
+stands still while the net is judged, twice an epoch. Setting up on the phone counts: filling the cache of features,
+class means. Building the program on the host does not. Each side's peak rate is the best of three on validation rows,
+on average over the first choices of samples: each side has its own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from arrivals import sooner, summed_up
-from sides import OURS, SIDES
+from sides import OURS, SIDES, THEIRS
 from tasks import TASKS, Task
 
 import converter
@@ -87,15 +88,33 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict
                 frozen=method.frozen,
                 calibration=split.validation.x[:100] if method.frozen == "int8" else None,
             ).write(folder / method.file)
-        full = _run("full", task.rates["full"], folder)
-        yield full
-        others = [side for side in dict.fromkeys(sides) if side != "full"]
-        # What TensorFlow trains is what `full` trains, so its best rate is theirs.
-        rates = {side: task.rates[OURS[side].update] if side in OURS else (full["rate"],) for side in others}
-        yield from (_run(side, rates[side], folder) for side in others)
+        losses = compared([side for side in THEIRS if side in sides], task.rates["full"][0], folder)
+        for side in dict.fromkeys(("full", *sides)):
+            found = _run(side, _rates(task, side), folder)
+            yield found | ({"losses": losses[side]} if side in losses else {})
 
 
-def _run(side: str, rates: Sequence[float], folder: Path) -> dict[str, Any]:
+def compared(sides: Sequence[str], rate: float, folder: Path) -> dict[str, list[float]]:
+    """Return the losses of the first steps of full and of other sides.
+
+    Raises:
+        ArithmeticError: one differs from full's by more than 1e-3: it is not the same training.
+    """
+    losses = {side: _run(side, ("--losses", rate), folder) for side in ("full", *sides)}
+    for side, found in losses.items():
+        if not np.allclose(found, losses["full"], rtol=1e-3, atol=1e-3):
+            raise ArithmeticError(f"the first losses of {side}, {found}, are not those of full, {losses['full']}")
+    return losses
+
+
+def _rates(task: Task, side: str) -> Sequence[float]:
+    """Return what rates a side is tried with; where no step follows the class means there is none."""
+    if side in OURS and not OURS[side].steps:
+        return (0.0,)
+    return task.rates[OURS[side].update if side in OURS else "full"]
+
+
+def _run(side: str, rates: Sequence[float | str], folder: Path) -> Any:
     command = [sys.executable, HERE / "worker.py", folder, side, *map(str, rates)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -107,15 +126,16 @@ def table(task: str, rows: list[dict[str, Any]]) -> str:
     lines = [
         f"### {task}: {TASKS[task].about}; {of_task['full']['wanted']:.1%} wanted",
         "",
-        "| side | in the end | CPU s | wall s | sooner than Keras | than TensorFlow's graph | peak MB |",
-        "|---|---|---|---|---|---|---|",
+        "| side | rate | in the end | CPU s | wall s | sooner than Keras | than TensorFlow | than PyTorch | peak MB |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for side, row in of_task.items():
         cpu, wall = row["cpu_s"], row["wall_s"]
         error = "" if row["cpu_error_s"] is None else f" ± {row['cpu_error_s']:.2g}"
         times = "not reached | –" if cpu is None else f"{cpu:.3g}{error} | {wall:.3g}"
-        factors = " | ".join(sooner(cpu, of_task.get(base)) for base in ("keras", "tensorflow"))
-        lines.append(f"| {side} | {row['final']:.1%} | {times} | {factors} | {row['peak_bytes'] / 2**20:.0f} |")
+        factors = " | ".join(sooner(cpu, of_task.get(base)) for base in THEIRS)
+        reached = f"| {side} | {row['rate'] or ''} | {row['final']:.1%}"
+        lines.append(f"{reached} | {times} | {factors} | {row['peak_bytes'] / 2**20:.0f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What trains a task: Keras' `fit` in TensorFlow, and programs of ours by each method.
+"""What trains a task: Keras' `fit` in TensorFlow, TensorFlow's graph, and programs of ours by each method.
 
 It needs NumPy and the side's own runtime alone: it runs in a process of its own, whose memory is measured.
 """
@@ -50,8 +50,10 @@ OURS = {
     "skip-lora, int8": Method("skip-lora-8", frozen="int8"),
     "discriminant, int8": Method("head", means=True, shrinkage="auto", steps=False, frozen="int8"),
 }
+#: Others, which train all weights.
+THEIRS = ("keras", "tensorflow", "torch")
 #: All sides in order.
-SIDES = ("keras", "tensorflow", *OURS)
+SIDES = (*THEIRS, *OURS)
 
 
 class Side(Protocol):
@@ -62,6 +64,9 @@ class Side(Protocol):
 
     def train(self, x: Array, y: Array, rate: float, epochs: int, judge: Callable[[], None]) -> None:
         """Train, and call `judge` behind class means and behind each half epoch of steps."""
+
+    def losses(self, x: Array, y: Array, rate: float, steps: int) -> list[float]:
+        """Return the losses of steps over batches of rows in their order; the net keeps what they taught it."""
 
     def right(self, x: Array, y: Array) -> float:
         """Return the share of right answers."""
@@ -106,6 +111,14 @@ class Keras:
         watch = self._keras.callbacks.LambdaCallback(on_train_batch_end=behind)
         self._model.fit(x, y, batch_size=self._batch, epochs=epochs, verbose=0, callbacks=[watch])
 
+    def losses(self, x: Array, y: Array, rate: float, steps: int) -> list[float]:
+        self._rates[:steps].assign(np.full(steps, rate, np.float32))
+        found = []
+        for part in parts(steps, self._batch):
+            self._model.reset_metrics()  # which are means over all that they have seen
+            found.append(float(self._model.train_on_batch(x[part], y[part])))
+        return found
+
     def right(self, x: Array, y: Array) -> float:
         given = [self._model.predict_on_batch(x[start : start + 50]) for start in range(0, len(y), 50)]
         return float((np.concatenate(given).argmax(1) == y).mean())
@@ -124,9 +137,13 @@ class Graph(Keras):
 
         @tf.function(autograph=False)
         def train(x: Any, y: Any, rates: Any) -> Any:
-            return tf.while_loop(lambda n: n < tf.size(rates), lambda n: step(x[n], y[n], rates[n], n), [0])
+            def one(number: Any) -> Any:
+                step(x[number], y[number], rates[number])
+                return [number + 1]
 
-        def step(x: Any, y: Any, rate: Any, number: Any) -> Any:
+            return tf.while_loop(lambda number: number < tf.size(rates), one, [0])
+
+        def step(x: Any, y: Any, rate: Any) -> Any:
             with tf.GradientTape() as tape:
                 logits = model(x, training=True)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
@@ -145,9 +162,9 @@ class Graph(Keras):
                     epsilon=1e-7,
                     grad=tf.convert_to_tensor(gradient),
                 )
-            return [number + 1]
+            return loss
 
-        self._train = train
+        self._train, self._one = train, tf.function(step, autograph=False)
 
     def begin(self) -> None:
         super().begin()
@@ -162,6 +179,10 @@ class Graph(Keras):
             some = slice(start, start + every)
             self._train(x[rows[some]], y[rows[some]], rates[some])
             judge()
+
+    def losses(self, x: Array, y: Array, rate: float, steps: int) -> list[float]:
+        given = self._tf.constant(rate)
+        return [float(self._one(x[part], y[part], given)) for part in parts(steps, self._batch)]
 
 
 class Ours:
@@ -195,6 +216,9 @@ class Ours:
             x, y, epochs=epochs, learning_rate=rates.__getitem__, progress=False, seed=0, listener=listener
         )
 
+    def losses(self, x: Array, y: Array, rate: float, steps: int) -> list[float]:
+        return [self._session.train(x[part], y[part], rate) for part in parts(steps, self._batch)]
+
     def right(self, x: Array, y: Array) -> float:
         return float(self._session.evaluate(x, y)["accuracy"])
 
@@ -211,7 +235,17 @@ def stretch(rows: int, batch: int) -> int:
     return max(-(-rows // batch) // 2, 1)
 
 
+def parts(steps: int, batch: int) -> list[slice]:
+    """Return the rows of so many batches in order."""
+    return [slice(start, start + batch) for start in range(0, steps * batch, batch)]
+
+
 def opened(side: str, folder: Path, batch: int) -> Side:
     """Return a side that is ready to train."""
-    theirs = {"keras": Keras, "tensorflow": Graph}
-    return theirs[side](folder / "model.keras", batch) if side in theirs else Ours(folder, OURS[side], batch)
+    if side == "torch":
+        from pytorch import PyTorch
+
+        return PyTorch(folder / "model.keras", batch)
+    if side in THEIRS:
+        return {"keras": Keras, "tensorflow": Graph}[side](folder / "model.keras", batch)
+    return Ours(folder, OURS[side], batch)

@@ -2,7 +2,8 @@
 
 FOLDER holds `rows.npz`, `task.json` (batch, epochs, choices, compared) and the side's program. Rates are compared by
 the validation rows with the first choices of samples; with the best each choice is learned, and judged by the held-out
-rows. Clocks stand still while the net is judged.
+rows. Clocks stand still while the net is judged. `worker.py FOLDER SIDE --losses RATE` gives the losses of the first
+steps alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 for _pool in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
     os.environ[_pool] = "1"
-os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+# Each side has its own framework in memory and no other.
+os.environ |= {"KERAS_BACKEND": "torch" if sys.argv[2] == "torch" else "tensorflow"}
+os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 import numpy as np  # noqa: E402
 from sides import Side, opened  # noqa: E402
@@ -66,11 +69,24 @@ def peak_bytes() -> int:
     return int(status["VmHWM"].split()[0]) * 1024
 
 
+#: Steps whose losses are compared between the sides.
+_COMPARED_STEPS = 3
+
+
 def main() -> None:
     """Train, and print what was found."""
-    folder, name, rates = Path(sys.argv[1]), sys.argv[2], [float(rate) for rate in sys.argv[3:]]
+    folder, name = Path(sys.argv[1]), sys.argv[2]
     task = json.loads((folder / "task.json").read_text())
     rows = np.load(folder / "rows.npz")
+    if sys.argv[3] == "--losses":
+        side = opened(name, folder, task["batch"])
+        print(json.dumps(side.losses(rows["sample_0/x"], rows["sample_0/y"], float(sys.argv[4]), _COMPARED_STEPS)))
+    else:
+        print(json.dumps(measured(name, folder, [float(rate) for rate in sys.argv[3:]], task, rows)))
+
+
+def measured(name: str, folder: Path, rates: list[float], task: dict[str, int], rows: Any) -> dict[str, Any]:
+    """Return a side's rate, of those given, the accuracy it had with each, its curves and its memory."""
 
     def of(part: str) -> tuple[np.ndarray, np.ndarray]:
         return rows[f"{part}/x"], rows[f"{part}/y"]
@@ -85,7 +101,7 @@ def main() -> None:
         tried[rate] = float(np.mean([each["accuracy"] for one in found for each in one[-3:]]))
     rate = max(tried, key=tried.__getitem__) if tried else rates[0]
     curves = [curve(side, of(f"sample_{n}"), of("held_out"), rate, epochs) for n in range(task["choices"])]
-    print(json.dumps({"side": name, "rate": rate, "rates": tried, "peak_bytes": peak_bytes(), "curves": curves}))
+    return {"side": name, "rate": rate, "rates": tried, "peak_bytes": peak_bytes(), "curves": curves}
 
 
 if __name__ == "__main__":

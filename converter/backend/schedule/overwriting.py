@@ -2,6 +2,10 @@
 
 TFLite's planner lets an operator compute in the place of an operand that nobody else reads. It asks that of the operand
 and of the first tensor that lay there, not of those between (arena_planner.cc, IdentifyInPlaceTensors).
+
+XNNPACK leaves out a copy that only one operator reads, so what reads a variable reads it where it lies, and its new
+value is computed there. It also leaves out zeros around the rows and columns that a convolution reads (subgraph.c,
+fusion of pads): the convolution then reads the variable itself, at its own place in the order.
 """
 
 from __future__ import annotations
@@ -16,17 +20,24 @@ from converter.ir import Graph, Node, Value
 
 
 def without_overwriting(graph: Graph, stateless: bool = False) -> Graph:
-    """Reshapes on whose result something would be computed in place, while others read their operand, take a copy.
+    """Take copies of what would be overwritten before it is read.
 
-    Before: dy = SUB(a, b), in place of a; r = RESHAPE(dy); z = MUL(r, c), in place of a, too; dw = x' @ dy.
-    After:  r = RESHAPE(SLICE(dy)).
+    Reshapes on whose result something would be computed in place, while others read their operand:
+
+        Before: dy = SUB(a, b), in place of a; r = RESHAPE(dy); z = MUL(r, c), in place of a, too; dw = x' @ dy.
+        After:  r = RESHAPE(SLICE(dy)).
+
+    Zeros around a parameter for a convolution that runs when that has its new value:
+
+        Before: p = PAD(w); w <- SUB(w, dw); y = CONV_2D(p, v).
+        After:  p = PAD(SLICE(w)).
 
     Args:
         graph: lowered, scheduled; a loop's body as well. Its state may become variables or arguments.
         stateless: whether it becomes arguments.
     """
     exported = [with_state_as_arguments(graph)] if stateless else [graph, with_variables(graph)]
-    in_place = {node for each in exported for node in _shared_and_overwritten(each)}
+    in_place = {node for each in exported for node in _shared_and_overwritten(each)} | set(_padded_too_late(graph))
     after = graph.copy()
     after.nodes = []
     for node in graph.nodes:
@@ -59,6 +70,17 @@ def _shared_and_overwritten(graph: Graph) -> Iterator[Node]:
                 # Where nothing keeps the order of the file, a delegate may turn round what does not depend.
                 if not others <= earlier:
                     yield made
+
+
+def _padded_too_late(graph: Graph) -> Iterator[Node]:
+    """Yield zeros around a parameter, of which something that runs after the update of the parameter reads."""
+    makers, readers = graph.producers(), graph.consumers()
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    updated = {parameter: position[makers[new]] for parameter, new in graph.updates.items() if new in makers}
+    for node in graph.nodes:
+        writer = updated.get(node.inputs[0]) if isinstance(node.op, tfl.Pad) else None
+        if writer is not None and any(position[reader] > writer for reader in readers.get(node.output, ())):
+            yield node
 
 
 def _readers(value: Value, readers: Mapping[Value, list[Node]]) -> Iterator[Node]:

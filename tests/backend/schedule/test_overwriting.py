@@ -13,6 +13,7 @@ from converter.backend import builtins as tfl
 from converter.backend.schedule.overwriting import without_overwriting
 from converter.ir import Builder, Graph, TensorType, Value, evaluate
 from converter.runtime import TrainingSession
+from tests.backend.schedule.eager import overwrite_early
 from tests.backend.stock import file, run
 
 ROWS, COLUMNS = 4, 5
@@ -81,3 +82,41 @@ def test_steps_of_one_row_on_the_runtimes_own_kernels(optimizer: str) -> None:
             session.train(x, y)
         for name, array in session.parameters().items():
             np.testing.assert_allclose(array, wanted[name], atol=1e-5)
+
+
+def windowed(picture: Any, w: Any, groups: int = 1) -> Any:
+    return jax.lax.conv_general_dilated(
+        picture, w, (2, 2), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+    )
+
+
+#: Of a trained tensor p [2, 8, 6, 4] and a weight w [3, 3, 4, 4], or [3, 3, 1, 4] where channels are apart.
+OF_A_TRAINED_TENSOR = {
+    "conv": windowed,
+    "depthwise": lambda p, w: windowed(p, w[:, :, :1], 4),
+    "padded twice": lambda p, w: windowed(p, w) + windowed(p, w * 2),
+    "max": lambda p, w: jax.lax.reduce_window(p, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") * w[0, 0, 0],
+    "mean": lambda p, w: jax.lax.reduce_window(p, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") * w[0, 0, 0],
+    "product": lambda p, w: jax.numpy.swapaxes(p, 1, 3).reshape(2, -1, 8) @ jax.numpy.pad(w[0, 0], ((2, 2), (0, 0))),
+    "weight": lambda p, w: windowed(jax.numpy.tanh(w.reshape(1, 9, 4, 4)), p[:1, :3, :3].reshape(3, 3, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_TRAINED_TENSOR)
+def test_a_tensor_is_read_before_its_new_value_is_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XNNPACK moves the reading of what is padded to the convolution that reads the zeros around it."""
+    overwrite_early(monkeypatch)
+    rng = np.random.default_rng(1)
+    params = {k: rng.standard_normal(s).astype(np.float32) for k, s in {"p": (2, 8, 6, 4), "w": (3, 3, 4, 4)}.items()}
+
+    def apply(p: Any, x: Any) -> Any:
+        return (OF_A_TRAINED_TENSOR[name](p["p"], p["w"]) ** 2).sum() * x
+
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 1), np.float32)])
+    program = converter.build(model, loss=lambda y: y[:, 0], optimizer="sgd", batch=1, check=False)
+    one = np.ones((1, 1), np.float32)
+    gradients = jax.grad(lambda p: apply(p, one).sum())(params)
+    with TrainingSession(program.data) as session:
+        session.train(one, learning_rate=0.5)
+        for key, array in session.parameters().items():
+            np.testing.assert_allclose(array, params[key] - 0.5 * gradients[key], rtol=1e-4, atol=1e-4, err_msg=key)

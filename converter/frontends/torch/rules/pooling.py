@@ -249,11 +249,42 @@ def _cubic_weights(size: int, wanted: int, scale: float, align: bool, a: float =
     low = np.floor(at).astype(int)
     matrix = np.zeros((size, wanted), np.float64)
     for offset in range(-1, 3):
-        d = np.abs(at - low - offset)
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        np.add.at(matrix, (np.clip(low + offset, 0, size - 1), np.arange(wanted)), np.where(d <= 1, near, far))
+        heights = _cubic(np.abs(at - low - offset), a)
+        np.add.at(matrix, (np.clip(low + offset, 0, size - 1), np.arange(wanted)), heights)
     return matrix.astype(np.float32)
+
+
+@rule("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+def antialiased(call: Call, x: Any, size: Any, align: bool, *rest: Any, **_: Any) -> Any:
+    is_cubic, sizes = "bicubic" in str(call.node.target), _sizes(call, 2)
+    for i, (w, scale) in enumerate(zip(sizes, _scales([size, *rest], 2, x, sizes), strict=True)):
+        n = x.shape[i + 2]
+        if align:
+            scale = (n - 1) / (w - 1) if w > 1 else 0.0
+        x = _along(x, _filtered_weights(n, w, scale, is_cubic), i + 2)
+    return x
+
+
+def _filtered_weights(size: int, wanted: int, scale: float, is_cubic: bool) -> np.ndarray:
+    """Matrix [size, wanted] of a triangle or cubic (a = -0.5) that is as wide as what one place of the output covers.
+
+    As in Pillow, and in ATen/native/cpu/UpSampleKernel.cpp.
+    """
+    wide, matrix = max(scale, 1.0), np.zeros((size, wanted), np.float64)
+    support = (2.0 if is_cubic else 1.0) * wide
+    for i in range(wanted):
+        center = scale * (i + 0.5)
+        places = np.arange(max(int(center - support + 0.5), 0), min(int(center + support + 0.5), size))
+        d = np.abs((places - center + 0.5) / wide)
+        heights = _cubic(d, -0.5) if is_cubic else np.maximum(1 - d, 0.0)
+        matrix[places, i] = heights / heights.sum()
+    return matrix.astype(np.float32)
+
+
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+    """Cubic convolution of distances."""
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
 @rule("im2col")

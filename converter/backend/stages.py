@@ -127,7 +127,7 @@ def _by_segments(
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
-    lowered = avoid.without(_lowered(graph, target, report), target.avoids)
+    lowered = avoid.without(avoid.within_ranks(_lowered(graph, target, report)), target.avoids)
     if target.is_micro:
         lowered = without_repeats(map_bodies(lowered, fuse))  # what stands for a product may take its bias
     check_limits(lowered, target)

@@ -21,7 +21,7 @@ from converter.backend.legalize import (
     windows,
 )
 from converter.backend.legalize.pattern import PATTERNS, Pattern
-from converter.ir import Graph, Node, Value
+from converter.ir import Graph, Node, Value, nested
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
@@ -39,15 +39,19 @@ def without(lowered: Graph, names: Sequence[str]) -> Graph:
     """
     if not names:
         return lowered
-    wanted = _named(names)
+    if ranks.NAME in names:
+        lowered = _with_flat_state(lowered, ranks.MOST)
+    return _replaced(lowered, _named(names))
+
+
+def _replaced(lowered: Graph, wanted: Sequence[Pattern]) -> Graph:
+    """Return the graph with all nodes of some patterns replaced, in bodies too."""
 
     def replaced(b: Rewriter, node: Node) -> Value | tuple[Value, ...] | None:
         made = (pattern.replace(b, node) for pattern in wanted if pattern.matches(b, node))
         return next((results for results in made if results is not None), None)
 
-    lowered = map_bodies(lowered, lambda body: without(body, names))
-    if ranks.NAME in names:
-        lowered = ranks.with_flat_state(lowered)
+    lowered = map_bodies(lowered, lambda body: _replaced(body, wanted))
     for _ in range(_MOST_ROUNDS):
         before, lowered = (
             lowered,
@@ -56,6 +60,21 @@ def without(lowered: Graph, names: Sequence[str]) -> Graph:
         if lowered.nodes == before.nodes:
             break
     return lowered
+
+
+def within_ranks(lowered: Graph) -> Graph:
+    """Return the graph with no more axes than TensorFlow Lite's kernels and XNNPACK's variables take.
+
+    Which parameters are stored otherwise depends on nothing else, as all signatures of a program share them.
+    """
+    lowered = _with_flat_state(lowered, ranks.MOST_OF_VARIABLES)
+    values = {v for graph in nested(lowered) for node in graph.nodes for v in (*node.inputs, *node.outputs)}
+    too_many = any(v.type.rank > ranks.MOST_HERE for v in values)
+    return _replaced(lowered, _named([ranks.NAME])) if too_many else lowered
+
+
+def _with_flat_state(lowered: Graph, most: int) -> Graph:
+    return ranks.with_flat_state(map_bodies(lowered, lambda body: _with_flat_state(body, most)), most)
 
 
 def left(lowered: Graph, names: Sequence[str]) -> Iterator[tuple[Node, Pattern]]:

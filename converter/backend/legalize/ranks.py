@@ -17,8 +17,8 @@ from converter.ir import Graph, Node, Shape, Value
 from converter.ir.rewrite import Rewriter
 
 Mark = TypeVar("Mark")
-#: Axes of a tensor that all engines take.
-MOST = 4
+#: Axes of a tensor that all engines take; that TensorFlow Lite's RESHAPE does; and XNNPACK in a variable.
+MOST, MOST_HERE, MOST_OF_VARIABLES = 4, 8, 6
 
 
 def _has_many_axes(b: Rewriter, node: Node) -> bool:
@@ -45,14 +45,14 @@ def of_fewer_axes(b: Rewriter, node: Node) -> Value | tuple[Value, ...] | None:
     return reshaped(b, made, node.output.shape) if isinstance(made, Value) else made
 
 
-def with_flat_state(lowered: Graph) -> Graph:
-    """Parameters of many axes stored with fewer; those that are part of a tensor stay, as their view must end so."""
+def with_flat_state(lowered: Graph, most: int = MOST) -> Graph:
+    """Parameters of more axes stored with at most so many; parts of a tensor stay, as their view must end so."""
     after = lowered.copy()
     after.parameters, stored, begin = {}, dict[Value, Value](), list[Node]()
     for value, parameter in lowered.parameters.items():
-        shapes = fewer([value.shape])
+        shapes = fewer([value.shape], most)
         if (
-            value.type.rank <= MOST
+            value.type.rank <= most
             or shapes is None
             or (parameter.view.steps[-1:] and parameter.view.steps[-1][0] == "slice")
         ):

@@ -250,9 +250,10 @@ def broadcast_args(call: Call, first: Value, second: Value) -> Result:
 def tile(call: Call, x: Value, multiples: Value) -> Result:
     """Repeated along axes so many times."""
     b, times = call.b, [int(n) for n in call.known(multiples, "multiples").reshape(-1)]
-    separate = [number for size in x.shape for number in (1, size)]
-    repeated = [number for size, n in zip(x.shape, times, strict=True) for number in (n, size)]
-    whole = tuple(size * n for size, n in zip(x.shape, times, strict=True))
+    pairs = list(zip(x.shape, times, strict=True))
+    separate = [number for size, n in pairs for number in ((1, size) if n > 1 else (size,))]
+    repeated = [number for size, n in pairs for number in ((n, size) if n > 1 else (size,))]
+    whole = tuple(size * n for size, n in pairs)
     return b.reshape(b.broadcast_to(b.reshape(x, tuple(separate)), tuple(repeated)), whole)
 
 

@@ -311,6 +311,9 @@ if __name__ == "__main__":
     kept = {"update": "skip-lora-2", "signatures": ("train", "evaluate", "infer", "features")}
     converter.build(of_rows, **kept, **options).write(folder / "kept.tflite")
     parts = {"batch": BATCH, "micro_batch": 2, "optimizer": "adam"}
+    once = {"update": "head", "signatures": ("features", "train_features", "evaluate_features", "infer_features")}
+    converter.build(of_rows, **once, **options).write(folder / "once.tflite")
+    converter.build(of_rows, **once, **parts).write(folder / "once-by-2.tflite")
     converter.build(of_rows, **kept, **parts).write(folder / "kept-by-2.tflite")
     by_row = {**options, "optimizer": "adam", "row_losses": "on"}
     converter.build(of_rows, **by_row | {"state": "variables"}).write(folder / "losses.tflite")

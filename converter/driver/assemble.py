@@ -35,6 +35,7 @@ from converter.program.manifest import (
     INFERENCE,
     INITIAL,
     MANIFEST,
+    ON_FEATURES,
     Identity,
     Manifest,
     at_length,
@@ -45,7 +46,7 @@ from converter.support.files import Mapped
 from converter.support.notes import Note
 
 #: What signatures give beside `loss`, `correct`, `finite` and `done`, where that is not the model's output.
-GIVES = {"evaluate": "figure", "fisher": "fisher"}
+GIVES = {"evaluate": "figure", f"evaluate{ON_FEATURES}": "figure", "fisher": "fisher"}
 
 
 def assemble(
@@ -123,7 +124,7 @@ class _Exported(NamedTuple):
 
 def _exported(signatures: Mapping[str, Graph], done: Compilation) -> _Exported:
     """Return the model that is exported."""
-    plain = signatures.get("infer") if done.plain is None else done.plain.graph
+    plain = signatures.get("infer", done.whole_infer) if done.plain is None else done.plain.graph
     if plain is None or done.grafted is not None:  # the file itself is
         return _Exported(plain)
     if mixing := done.mixing.get("infer"):
@@ -205,6 +206,7 @@ def _manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON, but for the identity."""
     parameters, cut = _updating(signatures).parameters, _trained_in_part(done)
+    infer = "infer" if "infer" in exported else f"infer{ON_FEATURES}"
     return {
         "format": "pocketune/1",
         "name": request.options.name or done.source.name,
@@ -217,7 +219,7 @@ def _manifest(
         "update": {"scheme": request.scheme.name, "table": [entries.table_row(row) for row in done.rows]},
         "signatures": {
             name: entries.signature_of(graph, set(tensors.values()), GIVES.get(base, "output"), done.mixing.get(base))
-            | ({"fixed": fixed} if name == "infer" else {})
+            | ({"fixed": fixed} if name == infer else {})
             for name, graph in exported.items()
             if name != export.INITIAL
             for base, _ in [at_length(name)]
@@ -285,7 +287,7 @@ def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[s
 
 def _updating(signatures: Mapping[str, Graph]) -> Graph:
     """Return the graph that updates, and so holds every parameter, slot and accumulator."""
-    return signatures.get("apply") or signatures["train"]
+    return next(signatures[name] for name in ("apply", "train", f"train{ON_FEATURES}") if name in signatures)
 
 
 def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def check_program(data: bytes | Mapped) -> None:
     with TrainingSession(data) as session:
         manifest, rng = session.manifest, np.random.default_rng(0)
         _check_all_there(manifest)
-        x, targets = synthetic_inputs(manifest.signatures[manifest.step], rng), synthetic_targets(manifest, rng)
+        x, targets = synthetic_inputs(manifest.calls[manifest.step], rng), synthetic_targets(manifest, rng)
         y = {spec.label: targets[spec.name] for spec in manifest.targets}
         before = session.state()
         with warnings.catch_warnings():
@@ -47,7 +47,7 @@ def check_program(data: bytes | Mapped) -> None:
                 own_x, own_y = ({name: a[:, :tokens] if tokens else a for name, a in of.items()} for of in (x, y))
                 session.train(own_x, own_y, LEARNING_RATE if manifest.running_rate is None else None)
         after = session.state()
-        if "infer" in manifest.signatures:
+        if "infer" in manifest.calls:
             session.infer(x)
     owners = {piece.tensor: parameter.name for parameter in manifest.parameters for piece in parameter.pieces}
     broken = [owners.get(name, name) for name, array in after.items() if not np.isfinite(array).all()]

@@ -115,6 +115,7 @@ class Compilation:
         augmentation: what a step does to its inputs.
         poles: operations of the step that may be infinite, in words.
         plain: the model that is exported of one with adapters.
+        whole_infer: `infer` of the model's inputs where the file has it on features alone: it is what is exported.
         grafted: the file that is exported of a model that was read from one.
         head: the last layer, where the runtime may set it without a gradient.
         quantization: what became int8, int4 or float16.
@@ -148,6 +149,7 @@ class Compilation:
     augmentation: Graph | None = None
     poles: tuple[str, ...] = ()
     plain: Plain | None = None
+    whole_infer: Graph | None = None
     grafted: Grafted | None = None
     head: ClassHead | None = None
     quantization: QuantizationReport | None = None

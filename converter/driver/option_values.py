@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping
 from math import frexp, isfinite
 from typing import Any
 
-from converter.program.manifest import rows_to_infer
+from converter.program.manifest import FEATURES, ON_FEATURES, rows_to_infer
 from converter.support.errors import UsageError, nearest
 
+#: What may take what `features` gives in the place of the model's inputs.
+_BEHIND = ("train", "evaluate", "infer")
 #: What a program may offer, and `infer_<rows>`.
-SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
+SIGNATURES = (*_BEHIND, "features", *(name + ON_FEATURES for name in _BEHIND), "fisher", "generate")
 #: Of `loss_scale`; it and its inverse are the smallest and largest.
 LEAST_SCALE = 2.0**-24
 #: The largest weight of a penalty: behind it nothing of a float32 loss would be left.
@@ -68,8 +70,20 @@ def check_signatures(names: Collection[str]) -> None:
                 "infer_1 or any other number of rows.",
                 page="arguments",
             )
-    if "train" not in names:
+    if not {"train", f"train{ON_FEATURES}"} & set(names):
         raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
+    if FEATURES not in names and (behind := [name for name in names if name.endswith(ON_FEATURES)]):
+        raise UsageError(
+            f"the signature {behind[0]!r} takes what the frozen first layers give, and that is another signature: ask "
+            "for 'features' too",
+            page="arguments",
+        )
+
+
+def whole_names(names: Collection[str]) -> tuple[str, ...]:
+    """Return what a program offers by its own names: `evaluate` also where it is asked for on features alone."""
+    own = (name.removesuffix(ON_FEATURES) for name in names)
+    return tuple(dict.fromkeys(own))
 
 
 def check_names(option: str, given: Any) -> None:

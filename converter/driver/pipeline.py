@@ -140,6 +140,7 @@ PIPELINE = in_order_of_need(
     Pass("schedule-plain", adapters.order_plain, "it was lowered with the prefix", ("builtins",)),
     Pass("schedule", schedule, "nothing moves an operator any more", ("builtins",), ("scheduled",)),
     Pass("store-float16", frozen_float16.store, "schedules take constants as they are", ("scheduled",)),
+    Pass("leave-whole-out", kept_features.leave_whole_out, "what is exported is stored like others", ("scheduled",)),
     Pass("name-classes", class_head.name_classes, "no signature but those of the state knows names", ("scheduled",)),
     Pass("say", say, "of all that was done", ("scheduled",)),
 )

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from converter.backend.targets import Target
 from converter.backend.targets import target as find_target
+from converter.driver.option_values import whole_names
 from converter.driver.options import Options
 from converter.frontends.class_room import Room, room_of
 from converter.frontends.source import Source
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
-from converter.program.manifest import rows_to_infer
+from converter.program.manifest import FEATURES, ON_FEATURES, rows_to_infer
 from converter.program.manifest.schema import LIMITS
 from converter.support.errors import UsageError
 from converter.support.invocation import command
@@ -118,6 +119,13 @@ class Request:
                 f"row_losses='on' is for sessions that skip rows, and on {self.target.name} none does: leave it out",
                 page="arguments",
             )
+        behind = [name for name in self.options.signatures if name.endswith(ON_FEATURES)]
+        if behind and self.target.is_micro:
+            raise UsageError(
+                f"the signature {behind[0]!r}: on {self.target.name} frozen weights lie in flash once, and a sketch "
+                f"steps on `features` where they are there: ask for {behind[0].removesuffix(ON_FEATURES)!r}",
+                page="arguments",
+            )
         if self.options.loss_scale != 1 and self.state != "split":
             raise UsageError(
                 "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
@@ -132,8 +140,20 @@ class Request:
 
     @property
     def signatures(self) -> Sequence[str]:
-        """What the program offers."""
-        return self.options.signatures
+        """What the program offers, by its own name also where it is on features alone."""
+        return whole_names(self.options.signatures)
+
+    @property
+    def on_features(self) -> frozenset[str]:
+        """Which of these take what `features` gives, whether or not they are there for the model's inputs as well."""
+        asked = self.options.signatures
+        behind = {name for name in self.signatures if name + ON_FEATURES in asked}
+        return frozenset(behind | ({"train"} if FEATURES in asked else set()))
+
+    @property
+    def on_features_alone(self) -> frozenset[str]:
+        """Which of these the file has on features alone."""
+        return frozenset(self.signatures) - set(self.options.signatures)
 
     @property
     def rows_to_infer(self) -> list[int]:

@@ -168,7 +168,7 @@ def check_merges(program: ProgramFile) -> None:
     """Raise UsageError where a program has adapters that cannot be merged into the weights that they change."""
     if MERGE in program.metadata or not (read_adapters(program) or program.manifest.choices):
         return
-    if "infer" not in program.manifest.signatures:
+    if "infer" not in program.manifest.calls:
         why = "has no signature 'infer', and so not the frozen weights that its adapters change: build it with one"
     else:
         why = (

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from converter.ir import Graph, Node, Value, ops, reachable
 from converter.ir.row_dependence import NO_ROW, UNBOUNDED, Rows, RowsMixed, compact, rows_through
+from converter.program.manifest import ON_FEATURES
 from converter.support.errors import UsageError
 from converter.support.notes import Note
 from converter.training.losses import JointLoss, Loss, attach_loss
@@ -44,10 +45,10 @@ def whole_batches(
                 "kept for another batch: leave the signature `features` out",
                 page="mixing",
             )
-    on_features = f"{step}_features"
-    found = {step: trained, "evaluate": evaluated, "infer": inferred, on_features: trained}
-    asked = {*signatures, step, *([on_features] if "features" in signatures else [])}
-    return {name: place for name, place in found.items() if place is not None and name in asked}
+    found = {step: trained, "evaluate": evaluated, "infer": inferred}
+    asked = {name: place for name, place in found.items() if place is not None and name in {*signatures, step}}
+    on_features = asked if "features" in signatures else {}
+    return asked | {f"{name}{ON_FEATURES}": place for name, place in on_features.items()}
 
 
 def check_parts(graph: Graph, loss: Loss | JointLoss, augmentation: Graph | None = None) -> None:

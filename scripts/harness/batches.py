@@ -36,13 +36,13 @@ class Batch:
 
 def _specs(manifest: Manifest) -> list[TensorSpec]:
     """Return the tensors of a batch in the order of the file: inputs, target and weight of all rows of a step."""
-    row = [s for s in manifest.signatures[manifest.step].inputs if s.role in ("input", "target", "weight")]
+    row = [s for s in manifest.calls[manifest.step].inputs if s.role in ("input", "target", "weight")]
     return [replace(s, shape=(manifest.batch, *s.shape[1:])) for s in row]
 
 
 def classes_of(manifest: Manifest) -> int:
     """Return how many labels there are: the model's last axis."""
-    infer = manifest.signatures.get("infer")
+    infer = manifest.calls.get("infer")
     return infer.giving("output")[0].shape[-1] if infer else 2
 
 

@@ -33,6 +33,17 @@ def again(*way: Any, **other: Any) -> Callable[[Json], Json]:
     return lambda manifest: _at(manifest, way).append({**_at(manifest, way)[0], **other})
 
 
+def copied(*way: Any, **other: Any) -> Callable[[Json], Json]:
+    """A field stands there under another name too, with other fields."""
+    *path, old, new = way
+
+    def change(manifest: Json) -> None:
+        holder = _at(manifest, path)
+        holder[new] = {**holder[old], **other}
+
+    return change
+
+
 def renamed(*way: Any) -> Callable[[Json], Json]:
     """A field has another name."""
     *path, old, new = way

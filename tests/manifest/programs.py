@@ -18,6 +18,7 @@ from jax_frontend import Model
 from tests.decoder_frontend import written
 
 BATCH, INPUTS, HIDDEN, CLASSES = 4, 6, 5, 3
+ON_FEATURES = ("features", "train_features", "evaluate_features", "infer_features")
 
 
 def _weights(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -109,6 +110,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "features-stateless": _build(
         update="head", state="stateless", micro_batch=2, signatures=("train", "features", "infer")
     ),
+    "frozen-layers-once": _build(update="head", signatures=ON_FEATURES),
+    "frozen-layers-once-stateless": _build(update="head", state="stateless", micro_batch=2, signatures=ON_FEATURES),
     "features-in-integers": _build(
         _conv(),
         update="head",

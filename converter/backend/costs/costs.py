@@ -12,10 +12,8 @@ from converter.backend.targets import Target
 from converter.ir import Graph, Value, fingerprint, nested, stored_bytes
 from converter.ir.described import is_uniform
 from converter.program.flatbuffer.buffers import parts_of
-from converter.program.manifest import at_length
+from converter.program.manifest import STEP, at_length, called_by_step
 
-#: Signatures that a training step calls, where a program has them.
-STEP = ("train", "accumulate", "gradients", "apply")
 #: Bytes of a file for an operator and its tensors, on the average.
 _TABLES = 250
 
@@ -35,7 +33,7 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         state: as for `resident`.
         micro_batches: in how many parts a step takes its rows.
     """
-    step = {name: schedule.in_one(graph) for name, graph in signatures.items() if name in STEP}
+    step = {name: schedule.in_one(signatures[name]) for name in called_by_step(signatures)}
     calls = {name: 1 if name == "apply" else micro_batches for name in step}
     flops = dict.fromkeys(("forward", "backward", "update"), 0)
     for name, graph in step.items():
@@ -71,8 +69,8 @@ def resident(
 
     Returns:
         `resident_bytes`, the sum of its parts, on a microcontroller those of `micro_resident`:
-        `arena_bytes`: what runs of the signatures in `STEP` need: the runtime's arenas, and XNNPACK's workspace, which
-        all signatures share. Other signatures take an arena when they are first called.
+        `arena_bytes`: what runs of the signatures that a step calls need: the runtime's arenas, and XNNPACK's
+        workspace, which all signatures share. Other signatures take an arena when they are first called.
         `state_bytes`: trained tensors and slots of the optimizer.
         `packed_bytes`: constants as XNNPACK lays them out when the program is loaded, again for each use in each
         signature of the file, called or not (a session with a `weight_cache` has them once, in a file instead); and
@@ -87,7 +85,8 @@ def resident(
     export = AS_ARGUMENTS.get(state, with_variables)
     in_order = schedule.keeps_order(signatures.values(), state)
     graphs = {name: schedule.resident(export(graph), target.lanes, in_order) for name, graph in signatures.items()}
-    called = [graph for name, graph in graphs.items() if at_length(name)[0] in STEP]
+    step = called_by_step(signatures)
+    called = [graph for name, graph in graphs.items() if at_length(name)[0] in step]
     arena = sum(graph.arena for graph in called) + max(graph.workspace for graph in called)
     parts = {
         # Stateless, the state lies in the arena, as inputs.

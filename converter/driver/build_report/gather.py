@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from converter.backend import schedule
-from converter.backend.costs.costs import STEP
 from converter.backend.costs.step_cost import operator_cost
 from converter.backend.lowering.forms import FormChoice
 from converter.backend.lowering.state import AS_ARGUMENTS, with_variables
 from converter.backend.targets import Target
 from converter.driver.build_report.record import KINDS, Account, MemoryRecord, ModelPart, RecordedCall
 from converter.ir import Graph, Value
+from converter.program.manifest import called_by_step
 from converter.support.notes import Note
 
 
@@ -39,9 +39,7 @@ def account_of(
     export = AS_ARGUMENTS.get(state, with_variables)
     in_order = schedule.keeps_order(signatures.values(), state)
     calls = {
-        name: _call(export(graph), exported[name], target, in_order)
-        for name, graph in signatures.items()
-        if name in STEP
+        name: _call(export(signatures[name]), exported[name], target, in_order) for name in called_by_step(signatures)
     }
     weights = {p.name: p.model_value.shape for p in model.parameters.values()}
     trainable = sum(p.model_value.size for p in model.parameters.values() if p.trainable and not p.idle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation
+from converter.ir import Graph
 from converter.passes.canonical import canonicalize
 from converter.training.dropout import dropouts, without_dropout
 from converter.training.step import with_dropout
@@ -22,6 +23,9 @@ def draw_in_step(c: Compilation) -> Compilation:
 
 def for_inference(c: Compilation) -> Compilation:
     """Keep a model without random marks, for all signatures but the step."""
-    return c.staged(
-        inference=canonicalize(without_dropout(c.graphs.suffix)) if dropouts(c.graphs.suffix) else c.graphs.suffix
-    )
+    return c.staged(inference=inferring(c.graphs.suffix))
+
+
+def inferring(graph: Graph) -> Graph:
+    """Return a graph without random marks."""
+    return canonicalize(without_dropout(graph)) if dropouts(graph) else graph

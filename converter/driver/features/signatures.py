@@ -36,9 +36,14 @@ def prepared(c: Compilation, graph: Graph) -> Graph:
 
 def score(c: Compilation) -> Compilation:
     """Join the loss with the model, for `evaluate`."""
-    scored = attach_loss(prepared(c, c.graphs.inference), c.goal)
-    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in c.graphs.inference.outputs}
-    return c.staged(scored=scored)
+    return c.staged(scored=scored_of(c, c.graphs.inference))
+
+
+def scored_of(c: Compilation, inference: Graph) -> Graph:
+    """Return a forward graph without what is random, joined with the loss: it gives the figures of its rows."""
+    scored = attach_loss(prepared(c, inference), c.goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in inference.outputs}
+    return scored
 
 
 def build_step(c: Compilation) -> Compilation:
@@ -52,7 +57,7 @@ def add_evaluate_and_infer(c: Compilation) -> Compilation:
     if c.offers("evaluate"):
         program = program.including(evaluate=eliminate_dead_code(c.graphs.scored))
     if c.offers("infer"):
-        program = program.including(infer=_stored_alike(c, c.graphs.inference))
+        program = program.including(infer=stored_alike(c, c.graphs.inference))
     return replace(c, program=program)
 
 
@@ -72,11 +77,11 @@ def add_other_rows(c: Compilation) -> Compilation:
         if c.options.frozen == "int8":  # what is exported alone: no signature of other rows goes together with it
             c = c.staged(exported=frozen_int8.of_other_rows(c, made))
         else:
-            program = program.including(**{name: _stored_alike(c, frozen_float16.rounded(c, made))})
+            program = program.including(**{name: stored_alike(c, frozen_float16.rounded(c, made))})
     return replace(c, program=program)
 
 
-def _stored_alike(c: Compilation, graph: Graph) -> Graph:
+def stored_alike(c: Compilation, graph: Graph) -> Graph:
     """Return a graph that infers with the int4 matrices that the step has, which the file then holds once."""
     return with_few_inner_features(c, graph) if c.options.is_int4 and INT4_BLOCKS[c.options.frozen] is None else graph
 

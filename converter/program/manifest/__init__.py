@@ -3,7 +3,15 @@
 from converter.program.manifest.certificates import Certificate, CertificateFailure
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
 from converter.program.manifest.labels import TargetLabels
-from converter.program.manifest.names import INFER, at_length, rows_to_infer
+from converter.program.manifest.names import (
+    FEATURES,
+    INFER,
+    ON_FEATURES,
+    STEP,
+    at_length,
+    called_by_step,
+    rows_to_infer,
+)
 from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
     FISHER,
@@ -30,6 +38,7 @@ from converter.program.manifest.records import (
 from converter.program.manifest.weights import FrozenPart, ParameterSpec, Piece, Scales, StoredDtype
 
 __all__ = [
+    "FEATURES",
     "FISHER",
     "FROZEN",
     "GRADIENT",
@@ -39,7 +48,9 @@ __all__ = [
     "INITIAL",
     "MANIFEST",
     "MASK",
+    "ON_FEATURES",
     "ROW_LOSSES",
+    "STEP",
     "TARGET",
     "Certificate",
     "ChosenChannels",
@@ -62,6 +73,7 @@ __all__ = [
     "TensorSpec",
     "UpdateRow",
     "at_length",
+    "called_by_step",
     "gathered",
     "manifest_of_bytes",
     "manifest_of_json",

@@ -8,7 +8,7 @@ from typing import Any
 
 from converter.program.manifest.certificates import check_certificate
 from converter.program.manifest.identity import ModelTensor
-from converter.program.manifest.names import at_length, rows_to_infer
+from converter.program.manifest.names import ON_FEATURES, at_length, rows_to_infer
 from converter.program.manifest.records import (
     FISHER,
     GRADIENT,
@@ -53,6 +53,8 @@ class _Checker:
             base, tokens = at_length(name)
             said = SIGNATURES["infer_n" if rows_to_infer(name) else base]
             self.kind(f"signatures.{name}", signature, said if tokens is None else {**said, "same": ()})
+        for name, on_features in m.behind_features.items():
+            self.kind(f"signatures.{on_features}", m.calls[name], SIGNATURES[name])
         self.infers()
         self.lengths()
         self.targets()
@@ -76,12 +78,13 @@ class _Checker:
         wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
         wanted += [m.step_on_features] if "features" in m.signatures else []
         for name in wanted:
-            if name not in m.signatures:
+            if name not in m.calls:
                 fail(f"signatures: {name!r} is missing")
         known = {*wanted, "evaluate", "infer", "features", "fisher", "prefill", "decode"}
+        known |= {"evaluate_features", "infer_features"} if "features" in m.signatures else set()
         for name in m.signatures:
             base, tokens = at_length(name)
-            is_other = (rows_to_infer(name) and "infer" in m.signatures) or (tokens and base in self.by_rows)
+            is_other = (rows_to_infer(name) and "infer" in m.calls) or (tokens and base in self.by_rows)
             if name not in known and not is_other:
                 fail(f"signatures: {name!r} is none of such a program")
 
@@ -126,12 +129,12 @@ class _Checker:
         if rows == "own" and len({spec.shape[0] for spec in signature.taking("input")}) != 1:
             fail(f"{where}: the first axes of its inputs differ")
         for role in said.get("same", ()):
-            if _facts(signature.taking(role), 1) != _facts(m.signatures[m.step].taking(role), 1):
+            if _facts(signature.taking(role), 1) != _facts(m.calls[m.step].taking(role), 1):
                 fail(f"{where}: what it takes of role {role!r} is not what {m.step} takes")
 
     def infers(self) -> None:
         """`infer_<n>` is `infer` for n rows."""
-        signatures = self.manifest.signatures
+        signatures = self.manifest.calls
         for name, signature in signatures.items():
             if (rows := rows_to_infer(name)) is None:
                 continue
@@ -156,12 +159,16 @@ class _Checker:
                 fail(f"signatures.{name}: it is not {base} for rows of {tokens} tokens")
 
     def features(self) -> None:
-        """Check that what the frozen first layers give is what the step on it takes."""
+        """Check that what the frozen first layers give is what the signatures on it take."""
         m = self.manifest
-        if "features" in m.signatures:
-            taken = m.signatures[m.step_on_features].taking("input")
-            if _ordered(m.signatures["features"].giving("output")) != _ordered(taken):
-                fail(f"signatures.{m.step_on_features}: its inputs are not what features gives")
+        for name in (m.step_on_features, "evaluate_features", "infer_features"):
+            if "features" not in m.signatures or name not in m.signatures:
+                continue
+            if _ordered(m.signatures["features"].giving("output")) != _ordered(m.signatures[name].taking("input")):
+                fail(f"signatures.{name}: its inputs are not what features gives")
+            whole = m.calls[name.removesuffix(ON_FEATURES)]
+            if name != m.step_on_features and _ordered(m.signatures[name].outputs) != _ordered(whole.outputs):
+                fail(f"signatures.{name}: what it gives is not what {name.removesuffix(ON_FEATURES)} gives")
 
     def all_state(self) -> None:
         """Check that what moves the state moves all of it."""
@@ -170,7 +177,7 @@ class _Checker:
         if m.state == "variables":
             moves = {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
         elif m.state == "stateless":
-            moves = {m.updating: m.signatures[m.updating].taking("state")}
+            moves = {m.updating: m.calls[m.updating].taking("state")}
         for name, specs in moves.items():
             if {spec.name for spec in specs} != set(self.state):
                 fail(f"signatures.{name}: its state is not the tensors of state_tensors")
@@ -203,7 +210,7 @@ class _Checker:
 
     def moved_by(self, signature: str) -> set[str]:
         """Return the state tensors that a signature gives."""
-        return {spec.name for spec in self.manifest.signatures[signature].giving("state")}
+        return {spec.name for spec in self.manifest.calls[signature].giving("state")}
 
     def trained(self) -> set[str]:
         """Return the state tensors with a gradient, or as moving averages a batch's statistics in its place."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
 from converter.program.manifest.labels import TargetLabels
-from converter.program.manifest.names import at_length, rows_to_infer
+from converter.program.manifest.names import FEATURES, ON_FEATURES, at_length, rows_to_infer
 from converter.program.manifest.schema import ROLES
 from converter.program.manifest.weights import ParameterSpec, StoredDtype
 
@@ -94,7 +95,8 @@ class Signature:
 
     Attributes:
         mixing: a sentence on where rows of a batch influence each other; such calls take whole batches. None: nowhere.
-        fixed: for `infer`, why the exported model takes only its own number of rows. None: it takes any number.
+        fixed: for `infer`, or `infer_features` in its place, why the exported model takes only its own number of rows.
+            None: it takes any number.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -109,6 +111,10 @@ class Signature:
     def giving(self, role: Role) -> tuple[TensorSpec, ...]:
         """Return the outputs of a role."""
         return tuple(spec for spec in self.outputs if spec.role == role)
+
+    def behind(self, features: Signature) -> Signature:
+        """Return this one, which takes features, as it is where `features` is called before it with the rows."""
+        return replace(self, inputs=(*features.inputs, *(spec for spec in self.inputs if spec.role != "input")))
 
 
 @dataclass(frozen=True)
@@ -318,13 +324,34 @@ class Manifest:
     @property
     def step_on_features(self) -> str:
         """The step for what the frozen first layers made of the rows, where the program offers that."""
-        return f"{self.step}_features"
+        return f"{self.step}{ON_FEATURES}"
+
+    @property
+    def behind_features(self) -> dict[str, str]:
+        """The signatures that the file has on features alone, by their own names: `features` is called before them."""
+        if FEATURES not in self.signatures:
+            return {}
+        named = {name: f"{name}{ON_FEATURES}" for name in (self.step, "evaluate", "infer")}
+        return {name: on for name, on in named.items() if on in self.signatures and name not in self.signatures}
+
+    @property
+    def stored_step(self) -> str:
+        """The signature of the file that makes a step of rows, or of what `features` gives where it has no other."""
+        return self.behind_features.get(self.step, self.step)
+
+    @cached_property
+    def calls(self) -> dict[str, Signature]:
+        """What may be called: the signatures, and those that `features` is called before, by their own names."""
+        behind = {
+            name: self.signatures[on].behind(self.signatures[FEATURES]) for name, on in self.behind_features.items()
+        }
+        return {**behind, **self.signatures}
 
     @property
     def infers(self) -> dict[int, str]:
         """The signatures that give the model's outputs, by the rows that each takes, the fewest first."""
-        names = [name for name in self.signatures if name == "infer" or rows_to_infer(name)]
-        return dict(sorted((self.signatures[name].taking("input")[0].shape[0], name) for name in names))
+        names = [name for name in self.calls if name == "infer" or rows_to_infer(name)]
+        return dict(sorted((self.calls[name].taking("input")[0].shape[0], name) for name in names))
 
     def by_length(self, signature: str) -> dict[int, str]:
         """Return the signatures that stand for one, by the tokens of a row that each takes, the fewest first.
@@ -345,7 +372,7 @@ class Manifest:
     @property
     def targets(self) -> tuple[TensorSpec, ...]:
         """What the loss compares the outputs with."""
-        return self.signatures[self.step].taking("target")
+        return self.calls[self.step].taking("target")
 
     @property
     def losses(self) -> dict[str, str]:

@@ -128,11 +128,11 @@ def measures(metrics: Metrics, manifest: Manifest, examples: Examples | None) ->
     """
     if metrics is None or examples is None:
         return []
-    if "infer" not in manifest.signatures:
+    if "infer" not in manifest.calls:
         raise UsageError(
             "metrics need the signature 'infer': build with signatures=('train', 'evaluate', 'infer')", page="sessions"
         )
-    outputs = [spec.name for spec in manifest.signatures["infer"].giving("output")]
+    outputs = [spec.name for spec in manifest.calls["infer"].giving("output")]
     several, listed = len(outputs) > 1, ", ".join(outputs)
     if isinstance(metrics, Mapping) != several:
         how = f"a dict by output, of {listed}" if several else "a name, a function, or a list of them"

@@ -81,7 +81,7 @@ def export_inference(
     and the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.
 
     Where rows of a batch influence each other, or an operator stands for a number of them (a scatter), it takes the
-    rows of the program and refuses others: `manifest.signatures["infer"].fixed` says why. A strided transposed
+    rows of the program and refuses others: `manifest.calls["infer"].fixed` says why. A strided transposed
     convolution finds its rows while it runs, by the runtime's own kernel: with `batch` delegates take it, too.
 
     Args:
@@ -123,7 +123,7 @@ def export_inference(
 
 def _fixed(program: ProgramFile) -> str | None:
     """Return why the model takes its own number of rows and no other; None where it takes any."""
-    infer = program.manifest.signatures["infer"]
+    infer = program.manifest.calls["infer"]
     return infer.fixed or (infer.mixing and f"rows influence each other ({infer.mixing})")
 
 

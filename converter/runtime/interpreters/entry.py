@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.program.manifest import Manifest, Signature, TensorSpec
+from converter.program.manifest import FEATURES, Manifest, Signature, TensorSpec
 from converter.support.collecting import give_back
 from converter.support.errors import DeviceError, UsageError
 
@@ -104,6 +104,39 @@ class Report:
         return f"{by}, {self.left or 'some'} operators on the CPU ({'; '.join(self.reasons) or 'no reason was given'})"
 
 
+class BehindFeatures(SignatureEntry):
+    """A signature that the file has on features alone: `features` is called with the rows before each call of it."""
+
+    def __init__(self, name: str, signature: Signature, features: SignatureEntry, rest: SignatureEntry) -> None:
+        """`features` and `rest` are ready to be called."""
+        super().__init__(name, signature)
+        self._features, self._rest = features, rest
+        self._of_features = {spec.name for spec in features.signature.inputs}
+        self.rounds_to_float16 = features.rounds_to_float16 or rest.rounds_to_float16
+
+    def allocate(self) -> None:
+        self._features.allocate()
+        self._rest.allocate()
+
+    def input(self, name: str) -> np.ndarray:
+        return self._owner(name).input(name)
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        self._owner(name).write(name, array)
+
+    def output(self, name: str) -> np.ndarray:
+        return self._rest.output(name)
+
+    def run(self) -> None:
+        self._features.invoke()
+        for spec in self._rest.signature.taking("input"):
+            self._rest.write(spec.name, self._features.output(spec.name))
+        self._rest.invoke()
+
+    def _owner(self, name: str) -> SignatureEntry:
+        return self._features if name in self._of_features else self._rest
+
+
 class ProgramEngine:
     """A program in a runtime. A signature takes memory when it is first asked for.
 
@@ -116,6 +149,7 @@ class ProgramEngine:
     ) -> None:
         """Makes the entries. Raises UsageError when a signature of the file is not that of the manifest."""
         self.report = report or Report(on_cpu=tuple(manifest.signatures))
+        self._manifest, self._behind = manifest, dict[str, BehindFeatures]()
         try:
             self._entries = {name: make(name, signature) for name, signature in manifest.signatures.items()}
         except ValueError as error:
@@ -124,7 +158,21 @@ class ProgramEngine:
             ) from None
 
     def entry(self, name: str) -> SignatureEntry:
-        """Return a signature by name, ready to be called. Raises DeviceError when there is no memory for it."""
+        """Return what `manifest.calls` has by a name, ready to be called.
+
+        Raises:
+            DeviceError: there is no memory for it.
+        """
+        on_features = self._manifest.behind_features.get(name)
+        if on_features is None:
+            return self._own(name)
+        if name not in self._behind:
+            parts = self._own(FEATURES), self._own(on_features)
+            self._behind[name] = BehindFeatures(name, self._manifest.calls[name], *parts)
+        return self._behind[name]
+
+    def _own(self, name: str) -> SignatureEntry:
+        """Return a signature of the file."""
         entry = self._entries[name]
         try:
             entry.allocate()
@@ -138,9 +186,10 @@ class Divided(ProgramEngine):
 
     def __init__(self, engine: ProgramEngine, cpu: ProgramEngine, on_cpu: tuple[str, ...]) -> None:
         self._engine, self._cpu, self._on_cpu = engine, cpu, on_cpu
+        self._manifest, self._behind = engine._manifest, {}
         self.report = replace(engine.report, on_cpu=on_cpu)
 
-    def entry(self, name: str) -> SignatureEntry:
+    def _own(self, name: str) -> SignatureEntry:
         return (self._cpu if name in self._on_cpu else self._engine).entry(name)
 
 

@@ -67,7 +67,7 @@ class Variables:
         self._program, self._engine = program, engine
         self._types = {t.tensor: np.dtype(t.dtype) for t in program.manifest.state_tensors}
         self._passed = {spec.name: np.dtype(spec.dtype) for spec in program.manifest.signatures["restore"].inputs}
-        self._is_watched = bool(program.manifest.signatures[program.manifest.updating].giving("finite"))
+        self._is_watched = bool(program.manifest.calls[program.manifest.updating].giving("finite"))
         self._before: dict[str, np.ndarray] = {}
 
     def read(self) -> dict[str, np.ndarray]:
@@ -134,7 +134,7 @@ class Arguments:
         self._elsewhere = {name: array.copy() for name, array in self._initial.items() if name not in taken}
         self._seen: dict[str, set[str]] = {}  # by signature, the tensors whose copies are up to date
         # What the calls before the update change, as their number.
-        early = program.manifest.signatures[program.manifest.step]
+        early = program.manifest.calls[program.manifest.step]
         self._early = [] if early is self._home.signature else [spec.name for spec in early.giving("state")]
         self._before: dict[str, np.ndarray] = {}
         self.reset()

@@ -179,7 +179,7 @@ class ReplayMemory:
 
     def _arguments(self, part: Part) -> tuple[Any, Any, np.ndarray]:
         arrays = part.examples().arrays
-        taken = self._manifest.signatures[self._manifest.step]
+        taken = self._manifest.calls[self._manifest.step]
         x = {spec.label: arrays[spec.name] for spec in taken.taking("input")}
         y = {spec.label: arrays[spec.name] for spec in taken.taking("target")}
         only_y = y.get(TARGET) if len(y) == 1 else None
@@ -317,7 +317,7 @@ def _tensors(manifest: Manifest, keeps: Keeps, judged: bool) -> tuple[tuple, tup
             f"{manifest.name} takes rows of several lengths, and rows of a memory are of one size: build it with one",
             page="replay-memories",
         )
-    if judged and "evaluate" not in manifest.signatures:
+    if judged and "evaluate" not in manifest.calls:
         raise UsageError(
             f"{manifest.name} has no signature 'evaluate', which held-out rows are for: build it with "
             "signatures=(..., 'evaluate'), or pass held_out=0",
@@ -329,7 +329,7 @@ def _tensors(manifest: Manifest, keeps: Keeps, judged: bool) -> tuple[tuple, tup
             page="replay-memories",
         )
     step = manifest.step_on_features if keeps == "features" else manifest.step
-    return tensors_of(manifest.signatures[step]), tensors_of(manifest.signatures[manifest.step])
+    return tensors_of(manifest.calls[step]), tensors_of(manifest.calls[manifest.step])
 
 
 def _difference(there: Contents, manifest: Manifest) -> str | None:

@@ -7,7 +7,7 @@ from math import isfinite
 
 import numpy as np
 
-from converter.program.manifest import MASK, Manifest
+from converter.program.manifest import FEATURES, MASK, Manifest
 from converter.runtime.data.examples import Examples, check_whole
 from converter.runtime.data.lengths import of_fewest_tokens
 from converter.runtime.interpreters.entry import SignatureEntry
@@ -15,7 +15,7 @@ from converter.support.errors import NumericError, UsageError
 
 
 def figures(
-    manifest: Manifest, ready: Callable[[str], SignatureEntry], examples: Examples
+    manifest: Manifest, ready: Callable[[str], SignatureEntry], examples: Examples, signature: str = "evaluate"
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Return the mean loss, and what else the program counts, by weight.
 
@@ -25,6 +25,7 @@ def figures(
         manifest: of the program.
         ready: gives a signature that sees the state.
         examples: checked rows.
+        signature: that takes them: `evaluate`, or `evaluate_features`.
 
     Returns:
         The figures by name; the masks by output, [rows, ...], 1 or 0.
@@ -33,19 +34,19 @@ def figures(
         UsageError: nothing has a weight.
         NumericError: the loss is not finite.
     """
-    signature, size = manifest.signatures["evaluate"], manifest.micro_batch
-    counted = (*signature.giving("correct"), *signature.giving("figure"))
+    called, size = manifest.calls[signature], manifest.micro_batch
+    counted = (*called.giving("correct"), *called.giving("figure"))
     masks = {
         spec.name.removeprefix(MASK): np.zeros((examples.rows, *spec.shape[1:]), np.float32)
-        for spec in signature.giving("mask")
+        for spec in called.giving("mask")
     }
-    check_whole("evaluate", signature, examples.rows)
+    check_whole(signature, called, examples.rows)
     total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
     for start in range(0, examples.rows, size):
         part = examples.take(slice(start, start + size))
         if not part.weight:
             continue
-        name, part = of_fewest_tokens(manifest, "evaluate", part)
+        name, part = of_fewest_tokens(manifest, signature, part)
         entry = ready(name)
         part.fill(entry)
         entry.invoke()
@@ -69,11 +70,18 @@ def figures(
     return {"accuracy" if name == "correct" else name: float(mean) for name, mean in means.items()}, masks
 
 
+def kept_on_features(manifest: Manifest, features: SignatureEntry, examples: Examples) -> Examples:
+    """Return checked rows of the model's inputs as a signature on features takes them."""
+    inputs = {spec.name for spec in manifest.signatures[FEATURES].inputs}
+    others = {name: array for name, array in examples.arrays.items() if name not in inputs}
+    return Examples(every_output(features, examples) | others)
+
+
 def outputs(entry: SignatureEntry, examples: Examples) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
     """Yield which rows, and what the model gives for them, by output: not to be kept until the next.
 
     Args:
-        entry: `infer` or `features`, which sees the state.
+        entry: `infer`, `infer_features` or `features`, which sees the state.
         examples: checked rows; what the signature does not take is left out.
 
     Raises:
@@ -108,7 +116,7 @@ def inferred(manifest: Manifest, ready: Callable[[str], SignatureEntry], example
 def calls(manifest: Manifest, rows: int) -> list[tuple[str, slice]]:
     """Return signatures that infer some rows, and which: the largest for whole calls, then what just holds the rest."""
     known = manifest.infers
-    infer = manifest.signatures["infer"]
+    infer = manifest.calls["infer"]
     alone = infer.mixing is None and all(s.shape[0] == infer.inputs[0].shape[0] for s in infer.giving("output"))
     if rows in known or not alone:  # rows that influence each other are computed as many as they are, or refused
         return [(known.get(rows, "infer"), slice(0, rows))]

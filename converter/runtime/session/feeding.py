@@ -87,7 +87,7 @@ def feed_of(
     fed = examples if visit is None else examples.take(visit.trains)
     share = 0.0 if replay is None else replay.share
     batches = Shuffled(weighed(fed), size, order, None if old is None else weighed(old), share, skip)
-    check_whole(signature, manifest.signatures[signature], batches.rows)
+    check_whole(signature, manifest.calls[signature], batches.rows)
     kept = examples if replay is not None and replay.memory.keeps == "features" else inputs
     return Feed(batches, signature, _nothing if visit is None else partial(visit.enter, kept))
 
@@ -119,7 +119,7 @@ def check_one_step(examples: Examples, manifest: Manifest) -> None:
 def check_validation(judged: Examples | None, metrics: Metrics, manifest: Manifest) -> None:
     """Raise UsageError where validation rows do not fit the program, or metrics have none to be computed from."""
     if judged is not None:
-        check_whole("evaluate", manifest.signatures["evaluate"], judged.rows)
+        check_whole("evaluate", manifest.calls["evaluate"], judged.rows)
     elif metrics is not None:
         raise UsageError(
             "metrics are computed after each epoch on validation rows: pass validation=(x, y) as well", page="sessions"
@@ -129,13 +129,13 @@ def check_validation(judged: Examples | None, metrics: Metrics, manifest: Manife
 
 def examples_for(signature: str, manifest: Manifest, x: Any, y: Any, weight: Any) -> Examples:
     """Return the checked rows for a signature. Raise UsageError where there is none, or the rows are not its."""
-    if signature not in manifest.signatures:
+    if signature not in manifest.calls:
         raise UsageError(
             f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
             f"on the command line --signatures ...,{signature}",
             page="sessions",
         )
-    taken = manifest.signatures[signature]
+    taken = manifest.calls[signature]
     if not manifest.by_length(signature):
         return check_targets(check_examples(taken, x, y, weight), manifest)
     longest = manifest.lengths[-1]

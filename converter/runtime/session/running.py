@@ -113,7 +113,7 @@ class Running:
         Raises:
             UsageError: the program has no such signature.
         """
-        known = [name for name in self._manifest.signatures if name not in _STEPS]
+        known = [name for name in self._manifest.calls if name not in _STEPS]
         if signature not in known:
             raise UsageError(
                 f"{self._manifest.name} has no signature {signature!r} that leaves the state as it is, only "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from converter.program.file import Readable, read_program
-from converter.program.manifest import gathered
+from converter.program.manifest import FEATURES, ON_FEATURES, gathered
 from converter.runtime.data.examples import Examples
 from converter.runtime.data.keywords import check_keywords
 from converter.runtime.data.metrics import Metrics, measured, measures
@@ -20,7 +20,7 @@ from converter.runtime.interpreters.entry import Report
 from converter.runtime.replay.memory import ReplayMemory
 from converter.runtime.session.batches import Order, Shuffled, all_rows, arguments_of, is_stream
 from converter.runtime.session.channels import choose, information
-from converter.runtime.session.evaluation import every_output, figures, inferred, outputs
+from converter.runtime.session.evaluation import every_output, figures, inferred, kept_on_features, outputs
 from converter.runtime.session.feeding import (
     check_one_step,
     check_resumable,
@@ -143,12 +143,21 @@ class TrainingSession(KnownClasses):
         check = partial(self._examples, "evaluate")
         return all_rows(x, check) if y is None and weight is None and is_stream(x) else check(x, y, weight)
 
-    def _judge(self, examples: Examples, metrics: Metrics) -> dict[str, float]:
+    def _held_out(self, kept: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
+        """Return rows that a training is judged by, as `evaluate` takes them, or `evaluate_features` where `kept`."""
+        rows = self._rows(x, y, weight)
+        if not kept:
+            return rows
+        with self._lock:
+            return kept_on_features(self.manifest, self._open().ready(FEATURES), rows)
+
+    def _judge(self, examples: Examples, metrics: Metrics, kept: str = "") -> dict[str, float]:
         with self._lock:
             wanted = measures(metrics, self.manifest, examples)
-            found, masks = figures(self.manifest, self._open().ready, examples)
+            found, masks = figures(self.manifest, self._open().ready, examples, f"evaluate{kept}")
             if wanted:
-                found = measured(wanted, found, outputs(self._open().ready("infer"), examples), examples, masks)
+                given = outputs(self._open().ready(f"infer{kept}"), examples)
+                found = measured(wanted, found, given, examples, masks)
             return found
 
     def infer(self, x: Any) -> Any:
@@ -203,7 +212,8 @@ class TrainingSession(KnownClasses):
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
 
-        A program with the signature `features` runs its frozen first layers once a row, not once a row and epoch.
+        A program with the signature `features` runs its frozen first layers once a row, not once a row and epoch; with
+        `evaluate_features` (and `infer_features` for metrics) those of held-out rows too.
 
         Args:
             x: as for `train`, any number of rows. Or, without y and weight, what can be iterated for batches (x, y) or
@@ -251,8 +261,10 @@ class TrainingSession(KnownClasses):
         if skip is not None:
             check_skip(skip, self.manifest, initial_epoch)
         mixed = None if memory is None else Replay.checked(memory, replay, self._kept_names())
-        drift = Drift(self, memory, roll_back, self._rows, self._judge)
-        judged = drift.rows if validation is None else self._rows(*arguments_of(validation))
+        kept = self._kept_for(metrics)
+        judge = partial(self._judge, kept=kept)
+        drift = Drift(self, memory, roll_back, partial(self._held_out, kept), judge)
+        judged = drift.rows if validation is None else self._held_out(kept, *arguments_of(validation))
         check_validation(judged, metrics, self.manifest)
         order = Order(seed or 0, self._epochs if seed is None else 0, epochs - initial_epoch, epochs - 1, shuffle)
         feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order, mixed, skip)
@@ -264,7 +276,7 @@ class TrainingSession(KnownClasses):
             first=initial_epoch,
             step=partial(self._step, signature=feed.signature),
             rate=rate_of_steps(learning_rate, rate_scale, self.manifest),
-            validate=None if judged is None else partial(self._judge, judged, metrics),
+            validate=None if judged is None else partial(judge, judged, metrics),
             best=lambda: best.update(self.state()),
             back=lambda: self._back(best),
             settle=drift.settle,
@@ -283,6 +295,11 @@ class TrainingSession(KnownClasses):
             self._open().check_finite()
         feed.enter()
         return history | drift.figures
+
+    def _kept_for(self, metrics: Metrics) -> str:
+        """Return what the signatures are called behind their names that judge held-out rows by their features."""
+        wanted = {f"evaluate{ON_FEATURES}"} | ({f"infer{ON_FEATURES}"} if metrics is not None else set())
+        return ON_FEATURES if wanted <= self.manifest.signatures.keys() else ""
 
     def remember(self, memory: ReplayMemory, x: Any, y: Any = None, weight: Any = None) -> None:
         """Adds rows to a memory without a training.

@@ -103,7 +103,7 @@ def check_skip(skip: Any, manifest: Manifest, initial_epoch: int) -> None:
     """
     if not isinstance(skip, SkipLearned):
         raise UsageError(f"skip is a SkipLearned(below=0.03), not {type(skip).__name__}", page="sessions")
-    if not manifest.signatures[manifest.step].giving("row_losses"):
+    if not manifest.calls[manifest.step].giving("row_losses"):
         raise UsageError(
             f"skip: a step of {manifest.name} does not give the loss of each row: build it with row_losses='on', on "
             "the command line --row-losses on. A saved state continues there",

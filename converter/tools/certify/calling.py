@@ -15,7 +15,7 @@ Invocation = tuple[str, Arrays]
 
 def is_step(manifest: Manifest, name: str) -> bool:
     """Return whether a signature takes the rows of a step, of however many tokens."""
-    return at_length(name)[0] == manifest.step
+    return at_length(name)[0] == manifest.stored_step
 
 
 def takes(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.program.file import ProgramFile
 from converter.program.flatbuffer.damage import sound_tables
-from converter.program.manifest import Manifest, Signature, TensorSpec, at_length
+from converter.program.manifest import FEATURES, Manifest, Signature, TensorSpec, at_length
 from converter.program.synthetic import synthetic_target
 from converter.runtime.data.examples import check_examples
 from converter.support.errors import DeviceError
@@ -99,7 +99,8 @@ class Reference:
 def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROBE) -> Iterator[ReferenceCall]:
     """Yield a few steps, each from the state that the CPU has come to, then `evaluate` and `infer`.
 
-    Of rows of fewer tokens, in a program of several lengths, it is one step and these.
+    Where the file has them on features alone, they take those of the CPU, and `features` is a call of its own. Of rows
+    of fewer tokens, in a program of several lengths, it is one step and these.
 
     Args:
         program: of any kind of state.
@@ -118,10 +119,10 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
     for step in range(steps):
         one = ReferenceStep(manifest, cpu, draw, state, step)
         if manifest.step == manifest.updating or manifest.state == "variables":
-            yield cpu.call(manifest.step, one.feed(manifest.step, rate), step)
+            yield cpu.call(manifest.stored_step, one.feed(manifest.stored_step, rate), step)
             state = one.after(usual)
         else:
-            yield cpu.call(manifest.step, one.feed(manifest.step, rate), step)
+            yield cpu.call(manifest.stored_step, one.feed(manifest.stored_step, rate), step)
             gradients = one.gradients()
             if manifest.state != "split":  # there the update is the CPU's
                 feed = state | gradients | {"learning_rate": np.array([rate], np.float32)}
@@ -129,8 +130,10 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
                 yield cpu.call(manifest.updating, {name: feed[name] for name in takes}, step)
             state = one.after(usual, gradients)
     one = ReferenceStep(manifest, cpu, draw, state, steps)
+    behind = set(manifest.behind_features.values()) - {manifest.stored_step}
+    also = {"evaluate", "infer", *behind, *([FEATURES] if manifest.behind_features else [])}
     for name in manifest.signatures:
-        if name in ("evaluate", "infer") or at_length(name)[1] is not None:
+        if name in also or at_length(name)[1] is not None:
             yield cpu.call(name, one.feed(name, rate), steps)
 
 
@@ -146,9 +149,8 @@ class ReferenceStep:
 
     def feed(self, name: str, rate: float, part: int = 0) -> Arrays:
         """Return what goes into a call of a signature; the accumulators are empty."""
-        signature = self.manifest.signatures[name]
         parts = self.manifest.batch // self.manifest.micro_batch
-        rows = self.draw(signature, self.number * parts + part)
+        rows = self._rows(name, self.number * parts + part)
         # What adds up the gradients of micro-batches takes shares of the weight of all of them.
         adds = is_step(self.manifest, name) and self.manifest.step != self.manifest.updating
         adds = adds and self.manifest.state != "split"
@@ -165,9 +167,19 @@ class ReferenceStep:
                     rows[spec.name] = self.state[spec.name]
         return rows
 
+    def _rows(self, name: str, number: int) -> Arrays:
+        """Return the inputs and targets of a call of a signature: of the model, or features of these."""
+        own = {on_features: whole for whole, on_features in self.manifest.behind_features.items()}
+        rows = self.draw(self.manifest.calls[own.get(name, name)], number)
+        if name not in own:
+            return rows
+        inputs = {spec.name for spec in self.manifest.signatures[FEATURES].inputs}
+        targets = {other: array for other, array in rows.items() if other not in inputs}
+        return self.cpu(FEATURES, self.state | rows) | targets
+
     def gradients(self) -> Arrays:
         """Return the gradients of the whole step: summed by signatures with accumulators, else mean of the calls."""
-        name, parts = self.manifest.step, self.manifest.batch // self.manifest.micro_batch
+        name, parts = self.manifest.stored_step, self.manifest.batch // self.manifest.micro_batch
         taking = {spec.name for spec in self.manifest.signatures[name].taking("gradient")}
         sums: Arrays = {}
         for part in range(parts):
@@ -180,8 +192,8 @@ class ReferenceStep:
 
     def after(self, rate: np.ndarray, gradients: Arrays | None = None) -> Arrays:
         """Return the state after the step, as finite as it was."""
-        feed = self.feed(self.manifest.step, float(rate[0]))
-        given = self.cpu(self.manifest.step, feed)
+        feed = self.feed(self.manifest.stored_step, float(rate[0]))
+        given = self.cpu(self.manifest.stored_step, feed)
         if gradients is not None:
             given |= self.cpu(self.manifest.updating, self.state | gradients | given | {"learning_rate": rate})
         after = self.state | {name: array for name, array in given.items() if name in self.state}
@@ -194,8 +206,9 @@ class _Draw:
     def __init__(self, program: ProgramFile, data: Any) -> None:
         self._manifest = program.manifest
         with sound_tables():
-            self._bounds = index_bounds(program.data, program.manifest.step)
-        step = program.manifest.signatures[program.manifest.step]
+            behind = program.manifest.step in program.manifest.behind_features
+            self._bounds = index_bounds(program.data, FEATURES if behind else program.manifest.step)
+        step = program.manifest.calls[program.manifest.step]
         x, y = data if isinstance(data, tuple) else (data, None)
         self._given = None if data is None else check_examples(step, x, y)
 

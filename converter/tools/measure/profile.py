@@ -22,6 +22,7 @@ from converter.backend.emit.emit import Subgraph, emit
 from converter.ir import FLOAT32, Builder, Origin, TensorType
 from converter.program.file import ProgramFile, read_program
 from converter.program.flatbuffer.operators import STATE, FileOperator, OperatorFile
+from converter.program.manifest import called_by_step
 from converter.program.origins import PHASES, read_origins
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.runtime.interpreters.choice import open_engine
@@ -141,7 +142,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
 def _operators(program: ProgramFile) -> dict[str, list[tuple[Origin, FileOperator]]]:
     """Return the operators of each signature of the step with where they come from."""
     origins = read_origins(program)
-    wanted = dict.fromkeys((program.manifest.step, program.manifest.updating))
+    wanted = called_by_step(program.manifest.signatures)
     try:
         found = {name: operators for name, operators in OperatorFile(program.data).subgraphs() if name in wanted}
         return {name: list(zip(origins[name], found[name], strict=True)) for name in wanted}

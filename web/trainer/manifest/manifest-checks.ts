@@ -1,6 +1,7 @@
 import { DamagedProgramError, NewerProgramError } from "../errors.ts";
 import { atLength, ofTokens, tokensOf } from "./lengths.ts";
-import { Manifest, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
+import { FEATURES, Manifest, ON_FEATURES, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
+import { checkFeatures, fact, facts } from "./manifest-features.ts";
 import { checkHead } from "./manifest-head.ts";
 import { checkIntegers } from "./manifest-integers.ts";
 import { FORMAT, MAX_BYTES } from "./manifest-limits.ts";
@@ -66,10 +67,13 @@ class ManifestChecks {
     }
     this.names();
     for (const [name, signature] of this.signatures) this.signature(name, signature);
+    for (const [name, onFeatures] of this.manifest.behindFeatures) {
+      this.kind(`signatures.${onFeatures}`, name, this.manifest.signature(name));
+    }
     this.infers();
     this.lengths();
     this.targets();
-    this.features();
+    checkFeatures(this.manifest, fail);
     this.allState();
     this.rate();
     this.split();
@@ -85,12 +89,13 @@ class ManifestChecks {
   private names(): void {
     const { manifest, signatures } = this;
     const moves = manifest.fields.state === "variables" ? ["save", "restore", "initialize"] : [];
-    const onFeatures = signatures.has("features") ? [this.stepOnFeatures] : [];
+    const onFeatures = signatures.has(FEATURES) ? [this.stepOnFeatures] : [];
     const wanted = [manifest.stepName, manifest.updatingName, ...moves, ...onFeatures];
-    for (const name of wanted) if (!signatures.has(name)) fail(`signatures: '${name}' is missing`);
-    const known = [...wanted, "evaluate", "infer", "features", "fisher", "prefill", "decode"];
+    for (const name of wanted) if (!manifest.find(name)) fail(`signatures: '${name}' is missing`);
+    const judging = signatures.has(FEATURES) ? ["evaluate", "infer"].map((name) => name + ON_FEATURES) : [];
+    const known = [...wanted, ...judging, "evaluate", "infer", FEATURES, "fisher", "prefill", "decode"];
     for (const name of signatures.keys()) {
-      const isInfer = rowsToInfer(name) !== undefined && signatures.has("infer");
+      const isInfer = rowsToInfer(name) !== undefined && manifest.find("infer") !== undefined;
       const [base, tokens] = atLength(name);
       const isShorter = tokens !== null && this.byRows.includes(base);
       if (!known.includes(name) && !isInfer && !isShorter) fail(`signatures: '${name}' is none of such a program`);
@@ -102,6 +107,11 @@ class ManifestChecks {
     const where = `signatures.${name}`;
     for (const spec of signature.inputs) this.tensor(`${where}.${spec.name}`, spec, "in");
     for (const spec of signature.outputs) this.tensor(`${where}.${spec.name}`, spec, "out");
+    this.kind(where, name, signature);
+  }
+
+  /** What the schema says of a kind of signature. */
+  private kind(where: string, name: string, signature: Signature): void {
     const [base, tokens] = atLength(name);
     const {
       one = [],
@@ -205,16 +215,6 @@ class ManifestChecks {
     const losses = [...manifest.losses.keys()];
     const owners = names.map((name) => losses.find((loss) => `${name}/`.startsWith(`${loss}/`)) ?? "");
     if (!areSame(owners, losses)) fail(`loss: those of ${losses.join(", ")}, and the targets are ${names.join(", ")}`);
-  }
-
-  /** What the frozen first layers give is what the step on it takes. */
-  private features(): void {
-    const features = this.signatures.get("features");
-    if (!features) return;
-    const taken = ofRole(this.manifest.signature(this.stepOnFeatures).inputs, "input");
-    if (facts(ofRole(features.outputs, "output")).join("\n") !== facts(taken).join("\n")) {
-      fail(`signatures.${this.stepOnFeatures}: its inputs are not what features gives`);
-    }
   }
 
   /** What moves the state moves all of it. */
@@ -371,15 +371,6 @@ function checkView(where: string, steps: unknown[], shape: number[], stored: num
     shape,
   );
   if (product(given) !== product(stored)) fail(`${where}: a view gives [${given}], and what is stored is [${stored}]`);
-}
-
-/** What is compared of tensors, without their first axes, as words. */
-function facts(specs: TensorSpec[], axes = 0): string[] {
-  return specs.map((spec) => fact(spec.name, spec.shape.slice(axes), spec.dtype));
-}
-
-function fact(name: string, shape: number[], dtype: string): string {
-  return JSON.stringify([name, shape, dtype]);
 }
 
 /** Whether both hold the same, in any order. */

@@ -84,8 +84,8 @@ export const signature = filled(record(
   }, {
     // where rows of a batch influence each other, in words: such a call takes a whole batch. Null: nowhere.
     mixing: nullable(string),
-    // of `infer`: why the model that is exported takes its own number of rows and no other, in words. Null: it takes
-    // any.
+    // of `infer`, or `infer_features` in its place: why the model that is exported takes its own number of rows and no
+    // other, in words. Null: it takes any.
     fixed: nullable(string),
   },
 ), { mixing: null, fixed: null });

@@ -55,6 +55,8 @@ export const SIGNATURES: ReadonlyMap<string, SignatureRule> = new Map<string, Si
   ["train_features", {"one": ["weight", "loss", "learning_rate"], "some": ["input"], "rows": "call", "same": ["target"]}],
   ["accumulate_features", {"one": ["weight", "loss"], "some": ["input"], "rows": "call", "same": ["target"]}],
   ["gradients_features", {"one": ["weight", "loss"], "some": ["input"], "rows": "call", "same": ["target"]}],
+  ["evaluate_features", {"one": ["weight", "loss"], "some": ["input"], "rows": "call", "same": ["target"]}],
+  ["infer_features", {"some": ["input", "output"], "rows": "own"}],
   ["apply", {"one": ["learning_rate"]}],
   ["evaluate", {"one": ["weight", "loss"], "some": ["input"], "rows": "call", "same": ["input", "target"]}],
   ["infer", {"some": ["input", "output"], "rows": "own", "same": ["input"]}],

@@ -16,6 +16,10 @@ import {
 /** What the only target is called; several are called this, a slash and a name of their own. */
 export const TARGET = "y";
 
+/** The signature that gives what the frozen first layers make of rows; what is behind the name of one that takes that. */
+export const FEATURES = "features";
+export const ON_FEATURES = "_features";
+
 /** Elements of a shape. */
 export function product(shape: readonly number[]): number {
   return shape.reduce((all, d) => all * d, 1);
@@ -134,7 +138,15 @@ export class Manifest {
 
   /** The name of the signature that takes what the frozen first layers gave, where a program offers `features`. */
   get stepOnFeatures(): string {
-    return `${this.stepName}_features`;
+    return this.stepName + ON_FEATURES;
+  }
+
+  /** The signatures that the file has on features alone, by their own names: `features` is called before them. */
+  get behindFeatures(): Map<string, string> {
+    const { signatures } = this.fields;
+    const named = signatures.has(FEATURES) ? [this.stepName, "evaluate", "infer"] : [];
+    const alone = named.filter((name) => !signatures.has(name) && signatures.has(name + ON_FEATURES));
+    return new Map(alone.map((name) => [name, name + ON_FEATURES]));
   }
 
   /** The name of the signature that changes the state. */
@@ -142,8 +154,13 @@ export class Manifest {
     return this.stepName === "train" ? "train" : "apply";
   }
 
+  /** What may be called by a name: a signature of the file, or one that `features` is called before. */
   find(name: string): Signature | undefined {
-    return this.fields.signatures.get(name);
+    const { signatures } = this.fields;
+    const onFeatures = signatures.get(this.behindFeatures.get(name) ?? "");
+    const features = signatures.get(FEATURES);
+    if (!onFeatures || !features) return signatures.get(name);
+    return { ...onFeatures, inputs: [...features.inputs, ...onFeatures.inputs.filter(({ role }) => role !== "input")] };
   }
 
   /** A signature that the checks have found. */
@@ -167,7 +184,8 @@ export class Manifest {
 
   /** The signatures that give the model's outputs, by the rows that each takes, the fewest first. */
   get infers(): Map<number, string> {
-    const names = [...this.fields.signatures.keys()].filter((n) => n === "infer" || rowsToInfer(n) !== undefined);
+    const all = [...this.fields.signatures.keys(), ...this.behindFeatures.keys()];
+    const names = all.filter((name) => name === "infer" || rowsToInfer(name) !== undefined);
     const byRows = names.map((name): [number, string] => [rowsOf(this.signature(name)), name]);
     return new Map(byRows.sort(([a], [b]) => a - b));
   }

@@ -98,11 +98,10 @@ export class Program {
 }
 
 /** Throws DamagedProgramError for a good program that is not for a browser. */
-function checkTrains({ fields }: Manifest): void {
+function checkTrains(manifest: Manifest): void {
   const build = 'build it with target="web" and signatures=("train", "infer", ...)';
-  if (fields.state === "split") fail(`its state is "split", and a browser takes the others: ${build}`);
-  if (!fields.signatures.has("infer"))
-    fail(`it has no signature "infer", and a trainer shows what was learned: ${build}`);
+  if (manifest.fields.state === "split") fail(`its state is "split", and a browser takes the others: ${build}`);
+  if (!manifest.find("infer")) fail(`it has no signature "infer", and a trainer shows what was learned: ${build}`);
 }
 
 function fail(problem: string): never {

@@ -1,7 +1,7 @@
 import type { TrainingRuntime } from "../engines/runtime.ts";
 import { DivergedError, RuntimeFailedError } from "../errors.ts";
 import { byLength } from "../manifest/lengths.ts";
-import { labelOf, type Manifest, ofRole, product, rowSize } from "../manifest/manifest.ts";
+import { FEATURES, labelOf, type Manifest, ofRole, product, rowSize } from "../manifest/manifest.ts";
 import type { Signature, TensorSpec } from "../manifest/manifest-records.ts";
 import { FISHER } from "../manifest/manifest-rules.ts";
 import { refusal } from "../manifest/refusal.ts";
@@ -90,14 +90,17 @@ export class Engine {
     if (!isGood) throw new DivergedError(refusal(manifest, loss, rate));
   }
 
-  /** Mean loss and accuracy over all batches. Throws DivergedError: the loss is not finite. */
-  async evaluate(batches: Batch[], between: Between): Promise<Evaluation> {
-    const { outputs: given } = this.manifest.signature("evaluate");
+  /**
+   * Mean loss and accuracy over all batches. Throws DivergedError: the loss is not finite. `signature` takes the rows: of
+   * the model's inputs, or of what its first layers gave.
+   */
+  async evaluate(batches: Batch[], between: Between, signature = "evaluate"): Promise<Evaluation> {
+    const { outputs: given } = this.manifest.signature(signature);
     const [mask] = ofRole(given, "mask");
     let [total, loss, right, places] = [0, 0, 0, 0];
     for (const batch of batches) {
       between();
-      const outputs = await this.call("evaluate", batch);
+      const outputs = await this.call(signature, batch);
       // The program's loss is a mean by weight, its count of right answers a sum.
       total += batch.weight;
       loss += lossOf(outputs) * batch.weight;
@@ -184,19 +187,31 @@ export class Engine {
   /** Runs a signature; what it gives of the state stays in the memory, the rest is returned. */
   private async run(name: string, given: Map<string, Values>): Promise<Map<string, Values>> {
     const signature = this.manifest.signature(name);
+    const onFeatures = this.manifest.behindFeatures.get(name);
     const put: Tensors = new Map();
     try {
       for (const spec of signature.inputs) {
         const values = given.get(spec.name);
         if (values) put.set(spec.name, this.runtime.put(spec, values));
       }
+      if (onFeatures) await this.replaceByFeatures(put);
       return await this.results(
-        await this.runtime.run(name, new Map([...put, ...this.memory.given(signature)])),
+        await this.runtime.run(onFeatures ?? name, new Map([...put, ...this.memory.given(signature)])),
         signature,
       );
     } finally {
       freeAll(put);
     }
+  }
+
+  /** What the frozen first layers make of the model's inputs, in the place of these; it stays in the runtime's memory. */
+  private async replaceByFeatures(put: Tensors): Promise<void> {
+    const taken = this.manifest.signature(FEATURES).inputs.map(({ name }) => name);
+    const inputs = new Map([...put].filter(([name]) => taken.includes(name)));
+    const features = await this.runtime.run(FEATURES, inputs);
+    for (const name of inputs.keys()) put.delete(name);
+    freeAll(inputs);
+    for (const [name, tensor] of features) put.set(name, tensor);
   }
 
   private async results(outputs: Tensors, signature: Signature): Promise<Map<string, Values>> {

@@ -9,7 +9,7 @@ import type { StoredTensor } from "../program/state-spec.ts";
 import type { Curated } from "../replay/replay-memory.ts";
 import type { Checkpoints, TwoGenerations } from "../state/generations.ts";
 import { isFiniteTensor, isStateOf } from "../state/state-file.ts";
-import { Curriculum, inBatches } from "./batches.ts";
+import { Curriculum } from "./batches.ts";
 import type { Engine } from "./engine.ts";
 import type { TrainEvent } from "./events.ts";
 import type { Gate } from "./gate.ts";
@@ -223,9 +223,12 @@ export class Training {
   }
 
   private async evaluate(): Promise<Evaluation | null> {
-    const { engine, program, alone, checkGoesOn } = this.shop;
+    const { engine, alone, checkGoesOn } = this.shop;
     if (this.heldOut.length === 0) return null;
-    return await alone(() => engine.evaluate(inBatches(this.heldOut, program.manifest.microBatch), checkGoesOn));
+    return await alone(async () => {
+      const batches = await this.features.judged(this.heldOut, checkGoesOn);
+      return await engine.evaluate(batches, checkGoesOn, this.features.evaluateName);
+    });
   }
 
   private async putBack(): Promise<void> {

@@ -62,10 +62,21 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
 /** What outlives a call. */
 private val LENT = setOf(Role.STATE, Role.GRADIENT)
 
-/** A signature with its buffers, all but those of the state and the gradients, which the memory lends. */
-internal class EntryPoint(val name: String, signature: Signature) {
-    val inputs = ports(signature.inputs)
-    val outputs = ports(signature.outputs)
+/**
+ * What may be called, with its buffers, all but those of the state and the gradients, which the memory lends.
+ *
+ * @property called the signature of the file.
+ * @property before is called before it with the rows, where it takes what that gives.
+ */
+internal class EntryPoint(val name: String, signature: Signature, val called: String = name, val before: EntryPoint? = null) {
+    private val own = ports(signature.inputs.filter { before == null || it.role != Role.INPUT })
+
+    /** What is written before a call. */
+    val inputs: Map<String, Port> = before?.inputs.orEmpty() + own
+
+    /** What the signature of the file takes. */
+    val taken: Map<String, Port> = before?.outputs.orEmpty() + own
+    val outputs: Map<String, Port> = ports(signature.outputs)
 
     /** Writes rows; what lacks to a batch repeats the first one, a row that the model is known to take, with weight 0. */
     fun fill(batch: Batch) {
@@ -159,18 +170,19 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     /**
      * Mean loss and accuracy over all batches.
      *
+     * @param signature that takes them: of the model's inputs, or of what its first layers gave.
      * @param between is called before each; what it throws ends the evaluation.
      * @throws DivergedException the loss is not finite.
      */
-    suspend fun evaluate(batches: List<Batch>, between: suspend () -> Unit): Evaluation {
-        val counts = manifest.signatures.getValue("evaluate").giving(Role.CORRECT).isNotEmpty()
+    suspend fun evaluate(batches: List<Batch>, signature: String = "evaluate", between: suspend () -> Unit): Evaluation {
+        val counts = manifest.calls.getValue(signature).giving(Role.CORRECT).isNotEmpty()
         var total = 0.0
         var loss = 0.0
         var right = 0.0
         var places = 0.0
         for (batch in batches) {
             between()
-            val entry = filled("evaluate", batch)
+            val entry = filled(signature, batch)
             run(entry)
             val mask = entry.outputs.values.find { it.spec.role == Role.MASK }
             // The program's loss is a mean by weight, its count of right answers a sum.
@@ -255,12 +267,17 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
 
     private fun entry(name: String): EntryPoint {
         checkNotLost()
-        return entries.getOrPut(name) { EntryPoint(name, manifest.signatures.getValue(name)) }
+        return entries.getOrPut(name) {
+            val onFeatures = manifest.behindFeatures[name]
+            if (onFeatures == null) EntryPoint(name, manifest.signatures.getValue(name))
+            else EntryPoint(name, manifest.signatures.getValue(onFeatures), onFeatures, entry(FEATURES))
+        }
     }
 
     private fun run(entry: EntryPoint) {
+        entry.before?.let(::run)
         val call = memory.call(entry)
-        runtime.run(entry.name, call.inputs, call.outputs)
+        runtime.run(entry.called, call.inputs, call.outputs)
     }
 
     private fun checkNotLost() {

@@ -36,8 +36,8 @@ data class TensorSpec(
  *
  * @property mixing where rows of a batch influence each other, in words: such a call takes a whole batch. Null:
  *   nowhere.
- * @property fixed of `infer`: why the model that is exported takes its own number of rows and no other, in words.
- *   Null: it takes any.
+ * @property fixed of `infer`, or `infer_features` in its place: why the model that is exported takes its own number
+ *   of rows and no other, in words. Null: it takes any.
  */
 @Serializable
 data class Signature(
@@ -49,6 +49,9 @@ data class Signature(
     fun taking(role: Role): List<TensorSpec> = inputs.filter { it.role == role }
 
     fun giving(role: Role): List<TensorSpec> = outputs.filter { it.role == role }
+
+    /** This one, which takes features, as it is where [features] is called before it with the rows. */
+    internal fun behind(features: Signature) = copy(inputs = features.inputs + inputs.filter { it.role != Role.INPUT })
 }
 
 /**
@@ -156,10 +159,10 @@ data class Manifest(
     val accumulates: Boolean get() = microBatch < batch
 
     /** The signature that takes the rows of a step. */
-    val step: Signature get() = signatures.getValue(stepName)
+    val step: Signature get() = calls.getValue(stepName)
 
     /** The signature that changes what trains. */
-    val updating: Signature get() = signatures.getValue(updatingName)
+    val updating: Signature get() = calls.getValue(updatingName)
 
     /** What [step] is called. */
     val stepName: String
@@ -170,26 +173,44 @@ data class Manifest(
         }
 
     /** Takes what the frozen first layers gave in place of the model's inputs, where a program offers `features`. */
-    internal val stepOnFeatures: String get() = "${stepName}_features"
+    internal val stepOnFeatures: String get() = "$stepName$ON_FEATURES"
     internal val updatingName: String get() = if (stepName == "train") "train" else UPDATE
+
+    /** The signatures that the file has on features alone, by their own names: `features` is called before them. */
+    internal val behindFeatures: Map<String, String> by lazy {
+        val named = if (FEATURES in signatures) listOf(stepName, "evaluate", "infer") else emptyList()
+        named.filter { it !in signatures && "$it$ON_FEATURES" in signatures }.associateWith { "$it$ON_FEATURES" }
+    }
+
+    /** What may be called: the signatures, and those that `features` is called before, by their own names. */
+    internal val calls: Map<String, Signature> by lazy {
+        behindFeatures.mapValues { signatures.getValue(it.value).behind(signatures.getValue(FEATURES)) } + signatures
+    }
+
+    /** The signature of the file that makes a step of rows, or of what `features` gives where it has it on that alone. */
+    val storedStepName: String get() = behindFeatures[stepName] ?: stepName
 
     /** The signatures for an accelerator: all but the update of a split program. */
     val accelerated: Set<String> get() = if (state == StateKind.SPLIT) signatures.keys - UPDATE else signatures.keys
 
-    val evaluate: Signature? get() = signatures["evaluate"]
+    val evaluate: Signature? get() = calls["evaluate"]
     val fisher: Signature? get() = signatures["fisher"]
-    val infer: Signature get() = signatures.getValue("infer")
+    val infer: Signature get() = calls.getValue("infer")
 
     /** The signatures that give the model's outputs, by the rows that each takes, the fewest first. */
     internal val infers: Map<Int, String> by lazy {
-        val names = signatures.keys.filter { it == "infer" || rowsToInfer(it) != null }
-        names.associateBy { signatures.getValue(it).taking(Role.INPUT)[0].shape[0] }.toSortedMap()
+        val names = calls.keys.filter { it == "infer" || rowsToInfer(it) != null }
+        names.associateBy { calls.getValue(it).taking(Role.INPUT)[0].shape[0] }.toSortedMap()
     }
 }
 
 /** The rows of `infer_<rows>`; null for any other name of a signature. */
 internal fun rowsToInfer(name: String): Int? =
     Regex("infer_([1-9][0-9]{0,8})").matchEntire(name)?.let { it.groupValues[1].toInt() }
+
+/** The signature that gives what the frozen first layers make of rows; what is behind the name of one that takes that. */
+internal const val FEATURES = "features"
+internal const val ON_FEATURES = "_features"
 
 /** The signature that updates what trains, where another takes the rows of a step. */
 internal const val UPDATE = "apply"

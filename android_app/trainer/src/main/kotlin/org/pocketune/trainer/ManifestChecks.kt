@@ -61,6 +61,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
         names()
         signatures.forEach { (name, signature) -> signature(name, signature) }
+        for ((name, onFeatures) in manifest.behindFeatures) kind("signatures.$onFeatures", name, manifest.calls.getValue(name))
         infers()
         lengths()
         targets()
@@ -79,12 +80,13 @@ private class ManifestChecks(private val manifest: Manifest) {
     /** There are the signatures that a step needs, and no other than those of the schema. */
     private fun names() {
         val moves = if (manifest.state == StateKind.VARIABLES) setOf("save", "restore", "initialize") else emptySet()
-        val onFeatures = if ("features" in signatures) setOf(stepOnFeatures) else emptySet()
+        val onFeatures = if (FEATURES in signatures) setOf(stepOnFeatures) else emptySet()
         val wanted = setOf(manifest.stepName, manifest.updatingName) + moves + onFeatures
-        wanted.firstOrNull { it !in signatures }?.let { fail("signatures: '$it' is missing") }
-        val known = wanted + setOf("evaluate", "infer", "features", "fisher", "prefill", "decode")
+        wanted.firstOrNull { it !in manifest.calls }?.let { fail("signatures: '$it' is missing") }
+        val judging = if (FEATURES in signatures) setOf("evaluate$ON_FEATURES", "infer$ON_FEATURES") else emptySet()
+        val known = wanted + judging + setOf("evaluate", "infer", FEATURES, "fisher", "prefill", "decode")
         val others = signatures.keys.filter { name ->
-            val isInfer = rowsToInfer(name) != null && "infer" in signatures
+            val isInfer = rowsToInfer(name) != null && "infer" in manifest.calls
             val isShorter = atLength(name).run { second != null && first in byRows }
             name !in known && !isInfer && !isShorter
         }
@@ -96,6 +98,11 @@ private class ManifestChecks(private val manifest: Manifest) {
         val where = "signatures.$name"
         signature.inputs.forEach { tensor("$where.${it.name}", it, isInput = true) }
         signature.outputs.forEach { tensor("$where.${it.name}", it, isInput = false) }
+        kind(where, name, signature)
+    }
+
+    /** What the schema says of a kind of signature. */
+    private fun kind(where: String, name: String, signature: Signature) {
         val (base, tokens) = atLength(name)
         val rule = SIGNATURES.getValue(if (rowsToInfer(name) == null) base else "infer_n")
         val roles = (signature.inputs + signature.outputs).map { it.role }
@@ -197,11 +204,16 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
     }
 
-    /** What the frozen first layers give is what the step on it takes. */
+    /** What the frozen first layers give is what the signatures on it take. */
     private fun features() {
-        val given = signatures["features"]?.giving(Role.OUTPUT) ?: return
-        if (facts(given) != facts(signatures.getValue(stepOnFeatures).taking(Role.INPUT))) {
-            fail("signatures.$stepOnFeatures: its inputs are not what features gives")
+        val given = signatures[FEATURES]?.giving(Role.OUTPUT) ?: return
+        for (whole in listOf(manifest.stepName, "evaluate", "infer")) {
+            val name = "$whole$ON_FEATURES"
+            val signature = signatures[name] ?: continue
+            if (facts(given) != facts(signature.taking(Role.INPUT))) fail("signatures.$name: its inputs are not what features gives")
+            if (name != stepOnFeatures && facts(signature.outputs) != facts(manifest.calls.getValue(whole).outputs)) {
+                fail("signatures.$name: what it gives is not what $whole gives")
+            }
         }
     }
 
@@ -253,7 +265,7 @@ private class ManifestChecks(private val manifest: Manifest) {
 
     /** The state tensors that a signature gives. */
     private fun movedBy(signature: String): Set<String> =
-        signatures.getValue(signature).giving(Role.STATE).map { it.name }.toSet()
+        manifest.calls.getValue(signature).giving(Role.STATE).map { it.name }.toSet()
 
     /** The state tensors that have a gradient, or as moving averages a batch's statistics in the place of one. */
     private fun trained(): Set<String> {
@@ -313,7 +325,7 @@ private class ManifestChecks(private val manifest: Manifest) {
             }
         }
         if (head.takesFeatures) {
-            val given = signatures["features"]?.giving(Role.OUTPUT).orEmpty().map { it.shape.drop(1).product() }
+            val given = signatures[FEATURES]?.giving(Role.OUTPUT).orEmpty().map { it.shape.drop(1).product() }
             if (given != listOf(kernel[1 - head.axis].toLong())) {
                 fail("head: features gives no ${kernel[1 - head.axis]} numbers a row, which '${head.kernel}' takes")
             }

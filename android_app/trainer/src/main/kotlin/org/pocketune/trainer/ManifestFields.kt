@@ -85,6 +85,8 @@ internal val SIGNATURES: Map<String, SignatureRule> = mapOf(
     "train_features" to SignatureRule(one = setOf(Role.WEIGHT, Role.LOSS, Role.LEARNING_RATE), some = setOf(Role.INPUT), rows = "call", same = setOf(Role.TARGET)),
     "accumulate_features" to SignatureRule(one = setOf(Role.WEIGHT, Role.LOSS), some = setOf(Role.INPUT), rows = "call", same = setOf(Role.TARGET)),
     "gradients_features" to SignatureRule(one = setOf(Role.WEIGHT, Role.LOSS), some = setOf(Role.INPUT), rows = "call", same = setOf(Role.TARGET)),
+    "evaluate_features" to SignatureRule(one = setOf(Role.WEIGHT, Role.LOSS), some = setOf(Role.INPUT), rows = "call", same = setOf(Role.TARGET)),
+    "infer_features" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own"),
     "apply" to SignatureRule(one = setOf(Role.LEARNING_RATE)),
     "evaluate" to SignatureRule(one = setOf(Role.WEIGHT, Role.LOSS), some = setOf(Role.INPUT), rows = "call", same = setOf(Role.INPUT, Role.TARGET)),
     "infer" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own", same = setOf(Role.INPUT)),

@@ -50,7 +50,7 @@ internal class Variables(private val manifest: Manifest, private val runtime: Tr
 
     override fun call(entry: EntryPoint): Call {
         isFresh = false
-        return calls.getOrPut(entry.name) { Call(entry.inputs.buffers(), entry.outputs.buffers()) }
+        return calls.getOrPut(entry.name) { Call(entry.taken.buffers(), entry.outputs.buffers()) }
     }
 
     override fun isFinite(entry: EntryPoint) = entry.outputs["finite"]?.get()?.isFinite() ?: true
@@ -101,9 +101,9 @@ internal class Arguments(private val program: Program, isHalf: Boolean) : Memory
     }
 
     override fun call(entry: EntryPoint): Call = calls.getOrPut("${entry.name} ${turned.values}") {
-        val signature = manifest.signatures.getValue(entry.name)
+        val signature = manifest.signatures.getValue(entry.called)
         Call(
-            entry.inputs.buffers() + gradients.taken(signature) +
+            entry.taken.buffers() + gradients.taken(signature) +
                 signature.taking(Role.STATE).associate { it.name to places.getValue(it.name).read },
             entry.outputs.buffers() + gradients.given(signature) +
                 signature.giving(Role.STATE).associate { it.name to places.getValue(it.name).written },
@@ -112,19 +112,19 @@ internal class Arguments(private val program: Program, isHalf: Boolean) : Memory
 
     override fun isFinite(entry: EntryPoint): Boolean {
         if (manifest.poles.isEmpty()) return true
-        val given = manifest.signatures.getValue(entry.name).giving(Role.STATE).filter { it.dtype == Dtype.FLOAT32 }
+        val given = manifest.signatures.getValue(entry.called).giving(Role.STATE).filter { it.dtype == Dtype.FLOAT32 }
         val broken = given.filter { !places.getValue(it.name).written.isFinite() }.map { it.name }
         // What begins infinite, as the least loss so far, may stay so.
         return manifest.stateTensors.none { it.tensor in broken && program.initial(it).isFinite() }
     }
 
     override fun keep(entry: EntryPoint, share: Float) {
-        val signature = manifest.signatures.getValue(entry.name)
+        val signature = manifest.signatures.getValue(entry.called)
         gradients.keep(signature, share)
         for (spec in signature.giving(Role.STATE)) {
             places.getValue(spec.name).run { read = written.also { written = read } }
         }
-        turned.computeIfPresent(entry.name) { _, isTurned -> !isTurned }
+        turned.computeIfPresent(entry.called) { _, isTurned -> !isTurned }
         if (entry.name == manifest.updatingName) gradients.clear()
     }
 

@@ -98,7 +98,7 @@ class Program private constructor(
             val manifest = readManifest(
                 metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
             )
-            if ("infer" !in manifest.signatures) {
+            if ("infer" !in manifest.calls) {
                 throw DamagedProgramException(
                     "it has no signature \"infer\", and a trainer shows what was learned: build it with " +
                         "signatures=(\"train\", \"infer\", ...)",

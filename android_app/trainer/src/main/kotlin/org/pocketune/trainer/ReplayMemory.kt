@@ -284,7 +284,7 @@ internal class RowKind(private val manifest: Manifest) {
 
     private fun rowOf(keeps: Keeps): List<RowTensor> {
         val name = if (keeps == Keeps.FEATURES) "${manifest.stepName}_features" else manifest.stepName
-        val step = manifest.signatures.getValue(name)
+        val step = manifest.calls.getValue(name)
         val taken = listOf(Role.INPUT, Role.TARGET, Role.WEIGHT).flatMap(step::taking)
         return taken.map { RowTensor(it.name, it.dtype, it.shape.drop(1)) }
     }

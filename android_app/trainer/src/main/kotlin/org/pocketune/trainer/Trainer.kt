@@ -145,7 +145,7 @@ class Trainer private constructor(
     suspend fun evaluate(samples: List<Sample>): Evaluation = owner.run {
         inputs.checkJudged(samples)
         checkKnown(samples)
-        engine.evaluate(samples.inBatches(manifest.microBatch), ::checkGoesOn)
+        engine.evaluate(samples.inBatches(manifest.microBatch), between = ::checkGoesOn)
     }
 
     /**
@@ -220,8 +220,8 @@ class Trainer private constructor(
                 "setting class means needs a program for it: build with head='class_means' and update='head'",
             )
         }
-        val size = manifest.signatures.getValue("features").taking(Role.INPUT)[0].shape[0]
-        val calls = rows.chunked(size) { part -> "features" to Batch(part.toList(), part.map { 1f }) }
+        val size = manifest.signatures.getValue(FEATURES).taking(Role.INPUT)[0].shape[0]
+        val calls = rows.chunked(size) { part -> FEATURES to Batch(part.toList(), part.map { 1f }) }
         return engine.infer(calls, ::checkGoesOn).map { it.values.single() }
     }
 

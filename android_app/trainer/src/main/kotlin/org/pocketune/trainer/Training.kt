@@ -187,7 +187,8 @@ internal class Training(
     }
 
     private suspend fun evaluate(): Evaluation? =
-        if (heldOut.isEmpty()) null else engine.evaluate(heldOut.inBatches(manifest.microBatch), shop.checkGoesOn)
+        if (heldOut.isEmpty()) null
+        else engine.evaluate(features.judged(heldOut, shop.checkGoesOn), features.evaluateName, shop.checkGoesOn)
 
     private fun putBackAfter(error: Throwable) {
         try {

@@ -23,8 +23,8 @@ internal class Probe(private val program: Program) {
     /** Throws [RuntimeFailedException] when [accelerated] gives another loss than [exact], or has computed nothing itself. */
     fun compare(accelerated: TrainingRuntime, exact: TrainingRuntime) {
         // Every signature once: some refusals come only then.
-        val found = manifest.accelerated.associateWith { run(it, accelerated) }.getValue(manifest.stepName)
-        val expected = run(manifest.stepName, exact)
+        val found = manifest.accelerated.associateWith { run(it, accelerated) }.getValue(manifest.storedStepName)
+        val expected = run(manifest.storedStepName, exact)
         val (loss, right) = listOf(found, expected).map { it.getValue("loss").getFloat(0) }
         if (right.isFinite() && !(abs(loss - right) <= MOST_OFF * maxOf(1f, abs(right)))) {
             throw RuntimeFailedException("it computes a loss of $loss where the CPU has $right: certify the program on the host")

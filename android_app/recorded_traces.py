@@ -80,7 +80,7 @@ TRAININGS = {
     ),
     "kept-features": Training("kept", seed=22, held_out=(100, 108), learning_rate=0.05),
     "kept-features-by-2": Training("kept-by-2", seed=23, epochs=3, learning_rate=0.02),
-    "frozen-layers-once": Training("once", seed=28, held_out=(100, 108), learning_rate=0.05),
+    "frozen-layers-once": Training("once", seed=28, held_out=(100, 160), epochs=4, learning_rate=0.02),
     "frozen-layers-once-by-2": Training("once-by-2", held_out=(100, 160), seed=29, learning_rate=0.02),
     "weights-in-int8": Training("int8", held_out=(100, 160), seed=24, learning_rate=0.05),
     "weights-in-int8-by-2": Training("int8-by-2", seed=25, learning_rate=0.05),

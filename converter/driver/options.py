@@ -79,11 +79,12 @@ class Options:
         y: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
             dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
-            frozen first layers) and `train_features` (a step on what they gave), and `fisher`, which
-            `session.choose_channels` needs. `infer_1`, of any number of rows, is `infer` for so many: a session takes
-            the one that fits best, so that one row does not cost what a batch does. The runtime packs the frozen
-            weights again for each signature that uses them: leave out what is not called. `generate`, of a language
-            model, adds `prefill` and `decode`, by which it writes a text on.
+            frozen first layers) and `train_features` (a step on what they gave). `train_features`, `evaluate_features`
+            and `infer_features` in the place of the first three: no other signature than `features` then holds the
+            frozen layers. `fisher` is what `session.choose_channels` needs. `infer_1`, of any number of rows, is
+            `infer` for so many: a session takes the one that fits best, so that one row does not cost what a batch
+            does. The runtime packs the frozen weights again for each signature that uses them: leave out what is not
+            called. `generate`, of a language model, adds `prefill` and `decode`, by which it writes a text on.
         labels: names of all classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         card: what people are to know of the model, texts by names as of a model card: `license`, `author`, `source`,

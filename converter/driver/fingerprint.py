@@ -11,7 +11,7 @@ from converter.driver.quantization.report import QuantizationReport
 from converter.frontends.source import Source
 from converter.ir import Graph, LazyArray, Parameter, Value, View
 from converter.passes.read_weights import pieces, read
-from converter.program.manifest import FrozenWeight, Identity
+from converter.program.manifest import FrozenWeight, Identity, called_by_step
 from converter.program.manifest.identity import FINGERPRINT
 from converter.training.dropout import without_dropout
 from converter.training.optim import OptimizerProgram
@@ -43,9 +43,10 @@ def identity_of(
         adapters: of the frozen weights.
         quantization: what became int8 or int4.
         trained: the parameters that a step changes, as the program stores them.
-        signatures: the lowered graphs, that of the step first.
+        signatures: the lowered graphs.
     """
     views = {parameter.name: parameter.view for parameter in trained}
+    step = [signatures[name] for name in called_by_step(signatures)]
     graph = without_dropout(_for_rows(imported, source))
     weights = _in_order_of_use(graph)
     labels = {p.name: f"trained {p.name}" if p.name in views else f"frozen {i}" for i, p in enumerate(weights)}
@@ -57,17 +58,17 @@ def identity_of(
         _of_update(rule),
         _digest(_of_model(graph, labels), *sorted(added)),
         tuple(FrozenWeight(p.name, p.model_value.shape, _digest(part)) for p, part in frozen if part is not None),
-        "" if quantization is None else _digest(*_int8_forms(quantization, next(iter(signatures.values())))),
+        "" if quantization is None else _digest(*_int8_forms(quantization, step)),
         FINGERPRINT,
     )
 
 
-def _int8_forms(quantization: QuantizationReport, step: Graph) -> list[str]:
+def _int8_forms(quantization: QuantizationReport, step: Sequence[Graph]) -> list[str]:
     """Return a line for each frozen layer that became int8 or int4, and for the range of what it gives in the step."""
     rounded = [layer for layer in quantization.layers if layer.form != "float32"]
     # How large blocks are the reason says.
     forms = {f"{one.layer} {one.form}{f' {one.why}' if 'blockwise' in one.form else ''}" for one in rounded}
-    weighted = [n for n in step.nodes if any(v in step.constants and v.type.quantization for v in n.inputs)]
+    weighted = [n for g in step for n in g.nodes if any(v in g.constants and v.type.quantization for v in n.inputs)]
     given = {(n.origin.layer, n.outputs[0].type.quantization) for n in weighted}
     # In two digits: the last bits of a range are those of the processor that ran the samples.
     return sorted(forms | {f"{layer} {q.scale:.1e}" for layer, q in given if q is not None and not q.per_channel})

@@ -101,15 +101,32 @@ def test_the_frozen_layers_are_in_one_signature() -> None:
     assert len(program.data) < len(whole.data)
 
 
-def test_states_are_those_of_a_program_that_takes_the_inputs(tmp_path: Path) -> None:
-    x, y = CASES["mlp"].batch(10, 0)
-    with TrainingSession(build("mlp", ONCE, update="head", optimizer="adam").data) as session:
-        session.fit(x, y, epochs=2, learning_rate=0.05, progress=False)
-        session.save(tmp_path / "mine.state")
-        after = session.evaluate(x, y)
-    with TrainingSession(build("mlp", WHOLE, update="head", optimizer="adam").data) as session:
-        session.restore(tmp_path / "mine.state")
-        close(session.evaluate(x, y), after)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mlp", {"update": "head", "optimizer": "adam"}),
+        ("mlp", {"update": "head", "micro_batch": 2}),
+        ("lenet", {"update": "head", "frozen": "int8"}),
+        ("lenet", {"update": "skip-lora-2", "frozen": "int8"}),
+        ("mlp", {"update": "head", "frozen": "int4"}),
+    ],
+)
+def test_states_are_those_of_a_program_that_takes_the_inputs(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    x, y = CASES[name].batch(10, 0)
+    given = options | ({"calibration": x} if options.get("frozen") == "int8" else {})
+    once, whole = (build(name, signatures, **given) for signatures in (ONCE, WHOLE))
+    assert once.manifest.identity == whole.manifest.identity
+    for first, second in ((once, whole), (whole, once)):
+        with TrainingSession(first.data) as session:
+            session.fit(x, y, epochs=2, learning_rate=0.05, progress=False)
+            session.save(tmp_path / "mine.state")
+            after = session.evaluate(x, y)
+        with TrainingSession(second.data) as session:
+            session.restore(tmp_path / "mine.state")
+            close(session.evaluate(x, y), after)
+        (tmp_path / "mine.state").unlink()
 
 
 def test_held_out_rows_go_through_the_frozen_layers_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.manifest.edits import Json, again, all_of, copied, drop, put, renamed, text
+from tests.manifest.changes_on_features import ON_FEATURES
+from tests.manifest.edits import Bad, Json, again, all_of, drop, put, renamed, text
 
 TRAIN, INFER = ("signatures", "train"), ("signatures", "infer")
-ON_FEATURES = ("signatures", "evaluate_features")
-SCORES = {"name": "output", "shape": [4, 3], "dtype": "float32", "role": "output"}
-ROWS = {"name": "x", "shape": [4, 6], "dtype": "float32", "role": "input"}
 SHORT = ("signatures", "train_length_2")
 PIECE = ("parameters", 1, "pieces", 0)
 HEAD = {"kernel": "head/w", "bias": "head/b", "axis": 1, "own": 3, "names": None, "takes_features": False}
@@ -34,20 +32,6 @@ CERTIFICATE = {
 }
 ROW_LOSSES = {"name": "row_losses", "shape": [4], "dtype": "float32", "role": "row_losses"}
 FAILURE = {"layer": "a", "operator": "PAD", "what": "refused", "advice": ""}
-
-
-class Bad(NamedTuple):
-    """A manifest that is refused.
-
-    Attributes:
-        of: the good one.
-        change: what is changed in it; of bytes where it is a change of its text.
-        place: a part of what the refusal says, in all languages.
-    """
-
-    of: str
-    change: Callable[[Json], Json]
-    place: str
 
 
 def certified(**other: Any) -> Callable[[Json], Json]:
@@ -272,31 +256,6 @@ _SIGNATURES = {
     "step-on-features-with-other-targets": Bad(
         "features", put("signatures", "train_features", "inputs", 1, "name", "z"), "train_features"
     ),
-    "no-features-before-the-step": Bad("frozen-layers-once", drop("signatures", "features"), "train"),
-    "no-step-on-features-either": Bad("frozen-layers-once", drop("signatures", "train_features"), "train"),
-    "infer-on-features-of-nothing": Bad(
-        "variables", renamed("signatures", "infer", "infer_features"), "infer_features"
-    ),
-    "evaluate-on-other-features": Bad(
-        "frozen-layers-once", put(*ON_FEATURES, "inputs", 0, "shape", [4, 6]), "evaluate_features"
-    ),
-    "evaluate-on-features-with-other-targets": Bad(
-        "frozen-layers-once", put(*ON_FEATURES, "inputs", 1, "dtype", "float32"), "evaluate_features"
-    ),
-    "evaluate-on-features-without-a-loss": Bad(
-        "frozen-layers-once", put(*ON_FEATURES, "outputs", 0, "role", "figure"), "evaluate_features"
-    ),
-    "infer-on-features-gives-something-else": Bad(
-        "frozen-layers-once",
-        copied("signatures", "infer_features", "infer", outputs=[{**SCORES, "name": "other"}], inputs=[ROWS]),
-        "infer_features",
-    ),
-    "features-of-rows-that-no-step-takes": Bad(
-        "frozen-layers-once", put("signatures", "features", "inputs", 0, "shape", [3, 6]), "train_features"
-    ),
-    "length-of-a-step-on-features": Bad(
-        "frozen-layers-once", copied("signatures", "train_features", "train_length_2"), "train_length_2"
-    ),
     "state-of-another-shape": Bad("variables", put("signatures", "save", "outputs", 0, "shape", [6]), "save"),
     "state-that-there-is-not": Bad("variables", put("signatures", "save", "outputs", 0, "name", "x"), "save"),
     "save-gives-a-part": Bad("variables", drop("signatures", "save", "outputs", 0), "save"),
@@ -369,7 +328,7 @@ _CERTIFICATES = {
 }
 
 #: By the name of the vector.
-BAD = {**_FORMS, **_FIELDS, **_TENSORS, **_SIGNATURES, **_CERTIFICATES}
+BAD = {**_FORMS, **_FIELDS, **_TENSORS, **_SIGNATURES, **ON_FEATURES, **_CERTIFICATES}
 
 #: Good ones that are no program's as it was built: what is changed in one, by the name of the vector.
 GOOD = {

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 Json = Any
+
+
+class Bad(NamedTuple):
+    """A manifest that is refused.
+
+    Attributes:
+        of: the good one.
+        change: what is changed in it; of bytes where it is a change of its text.
+        place: a part of what the refusal says, in all languages.
+    """
+
+    of: str
+    change: Callable[[Json], Json]
+    place: str
 
 
 def put(*way: Any) -> Callable[[Json], Json]:

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.manifest.changes import BAD, GOOD, Bad
+from tests.manifest.changes import BAD, GOOD
+from tests.manifest.edits import Bad
 
 HERE = Path(__file__).parent
 

@@ -74,7 +74,22 @@ def test_a_side_that_never_arrives_counts_with_its_whole_training(headline: Any)
 def test_runs_are_compared_where_a_side_arrived_in_both(headline: Any) -> None:
     def run(*times: float | None) -> list[dict[str, Any]]:
         sides = ("keras", "sparse", "head")
-        return [{"task": "a", "side": s, "cpu_s": t, "curves": [curve(0.5)]} for s, t in zip(sides, times, strict=True)]
+        row = {"task": "a", "rate": 0.1, "curves": [curve(0.5)]}
+        return [{**row, "side": s, "cpu_s": t} for s, t in zip(sides, times, strict=True)]
 
     assert headline.in_both(run(8.0, 2.0, 1.0), run(9.0, 3.0, None), "keras") == [("a", "sparse", 3.0, 4.0)]
     assert headline.in_both(run(8.0, 2.0, 1.0), [], "keras") == []
+    assert headline.in_both(run(8.0, 2.0, 1.0), run(None, 3.0, None), "keras") == []
+    assert headline.in_both(run(None, 2.0, 1.0), run(None, 4.0, None), "keras") == [("a", "sparse", 0.25, 0.5)]
+
+
+def test_runs_with_other_rates_are_not_compared(headline: Any) -> None:
+    def run(*rates: float) -> list[dict[str, Any]]:
+        curves = {"keras": curve(0.5, 0.6), "sparse": curve(0.5, 0.6), "head": curve(0.5, 0.6), "means": curve(0.6)}
+        row = {"task": "a", "cpu_s": 2.0}
+        sides = zip(curves.items(), rates, strict=True)
+        return [{**row, "side": side, "curves": [each], "rate": rate} for (side, each), rate in sides]
+
+    found = headline.in_both(run(0.1, 0.1, 0.2, 0.1), run(0.1, 0.1, 0.1, 0.0), "keras")
+    assert found == [("a", "sparse", 1.0, 1.0), ("a", "means", 1.0, 1.0)]  # means have no rate
+    assert headline.in_both(run(0.1, 0.1, 0.2, 0.1), run(0.3, 0.1, 0.2, 0.1), "keras") == []

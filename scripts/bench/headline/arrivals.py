@@ -59,11 +59,21 @@ def factor(cpu: float | None, base: dict[str, Any] | None) -> float | None:
 def in_both(
     rows: list[dict[str, Any]], earlier: list[dict[str, Any]], base: str
 ) -> list[tuple[str, str, float, float]]:
-    """Return task, side and the factor over a side in an earlier run and in this one, where it arrived in both."""
+    """Return task, side and the factor over another side in an earlier run and in this one, where it arrived in both.
+
+    Left out is what is not the same training or not the same factor: where the learning rate of one of the two changed,
+    or the other arrived in one run alone.
+    """
     runs = [{(row["task"], row["side"]): row for row in each} for each in (earlier, rows)]
     found = []
     for task, side in runs[1]:
-        pair = [factor(run[task, side]["cpu_s"], run.get((task, base))) for run in runs if (task, side) in run]
-        if side != base and len(pair) == 2 and None not in pair:
-            found.append((task, side, *pair))
+        both = [(run.get((task, side)), run.get((task, base))) for run in runs]
+        factors = [None if row is None else factor(row["cpu_s"], other) for row, other in both]
+        if side != base and None not in factors and len({_compared(*pair) for pair in both}) == 1:
+            found.append((task, side, *factors))
     return found
+
+
+def _compared(row: Any, other: Any) -> tuple[float | None, float, bool]:
+    """Return what two runs must share to be compared. What is judged once took no steps, at whatever rate."""
+    return (row["rate"] if len(row["curves"][0]) > 1 else None), other["rate"], other["cpu_s"] is None

@@ -26,6 +26,7 @@ DOCUMENT = HERE.parents[2] / "docs" / "time-to-accuracy.md"
 DRAWN = {
     "keras": ("Keras fit", "#d55e00"),
     "tensorflow": ("TensorFlow's graph", "#e69f00"),
+    "torch": ("PyTorch", "#f0e442"),
     "full": ("full", "#000000"),
     "sparse": ("sparse", "#0072b2"),
     "sparse, int8": ("sparse, int8", "#56b4e9"),

@@ -28,6 +28,7 @@ from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import checksum, gguf_names, origins
 from converter.program.adapters import ADAPTERS
+from converter.program.flatbuffer.buffers import Buffers
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.program.manifest import (
     FROZEN,
@@ -49,7 +50,7 @@ from converter.support.notes import Note
 GIVES = {"evaluate": "figure", f"evaluate{ON_FEATURES}": "figure", "fisher": "fisher"}
 
 
-def assemble(
+def begin(
     request: Request,
     signatures: Mapping[str, Graph],
     costs: Mapping[str, int],
@@ -57,8 +58,8 @@ def assemble(
     notes: Sequence[Note],
     rule: OptimizerRule,
     identify: Callable[[Iterable[Parameter], Mapping[str, Graph]], Identity],
-) -> Program:
-    """Export the state, write the manifest and emit the file.
+) -> Begun:
+    """Export the state and write the manifest: the file is still to be put together.
 
     Args:
         request: the request of the build.
@@ -75,15 +76,13 @@ def assemble(
     plain = _exported(signatures, done)
     notes = [*notes, *plain.notes()]
     # Constants that were made are large: behind this call only the file is to hold them.
-    manifest, drawn = _drawn(request, signatures, costs, done, notes, rule, identify, tensors, renamed, plain)
-    del renamed
+    parts = _parts(request, signatures, costs, done, notes, rule, identify, tensors, renamed, plain)
     kept = [*signatures.values(), *([] if plain.graph is None else [plain.graph])]
-    data = _put_together(drawn, [inner for graph in kept for inner in nested(graph)])
     made = list(done.rows), dict(signatures), list(done.report), tuple(notes), done.quantization
-    return Program(data, manifest, {**costs, "file_bytes": len(data)}, *made)
+    return Begun(parts, [inner for graph in kept for inner in nested(graph)], dict(costs), made)
 
 
-def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes | Mapped:
+def put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes | Mapped:
     """Return the file; constants of graphs that it holds are parts of it from then on: they are held once.
 
     But for int4, two of which share a byte there.
@@ -100,6 +99,57 @@ def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes | Mapped:
     for graph, value, number in moved:
         graph.constants[value] = drawn.view(data, number, value.type)
     return data
+
+
+class Parts(NamedTuple):
+    """What a file is made of.
+
+    Attributes:
+        manifest: of the program.
+        subgraphs: as of `draft`, and the others up to `shares` likewise.
+        is_micro: whether it is for a microcontroller.
+    """
+
+    manifest: Manifest
+    subgraphs: Sequence[Subgraph]
+    metadata: Mapping[str, bytes]
+    description: str
+    stored: Mapping[str, bytes | np.ndarray]
+    derived: Mapping[str, Callable[[Buffers], bytes]]
+    in_order: bool
+    numbered: Callable[[Graph], Iterable[Value]]
+    shares: bool
+    is_micro: bool
+
+    def graph(self, name: str) -> Graph:
+        """Return the graph of a subgraph."""
+        return next(one.graph for one in self.subgraphs if one.name == name)
+
+    def drawn(self) -> Draft:
+        """Return the file but for the order of its bytes."""
+        return draft(*self[1:9])
+
+
+class Begun(NamedTuple):
+    """A program whose file is still to be put together.
+
+    Attributes:
+        parts: of the file.
+        graphs: that have the constants which it will hold.
+        costs: of the training step.
+        made: what a `Program` has besides.
+    """
+
+    parts: Parts
+    graphs: Sequence[Graph]
+    costs: Mapping[str, int]
+    made: tuple[Any, ...]
+
+    def program(self, data: bytes | Mapped | None = None) -> Program:
+        """Return the program, in its own file or in `data`."""
+        if data is None:
+            data = put_together(self.parts.drawn(), self.graphs)
+        return Program(data, self.parts.manifest, {**self.costs, "file_bytes": len(data)}, *self.made)
 
 
 class _Exported(NamedTuple):
@@ -135,7 +185,7 @@ def _exported(signatures: Mapping[str, Graph], done: Compilation) -> _Exported:
         return _Exported(held_to_its_rows(plain), done.of_few or str(problem))
 
 
-def _drawn(
+def _parts(
     request: Request,
     signatures: Mapping[str, Graph],
     costs: Mapping[str, int],
@@ -146,8 +196,8 @@ def _drawn(
     tensors: Mapping[str, str],
     renamed: Mapping[str, Graph],
     plain: _Exported,
-) -> tuple[Manifest, Draft]:
-    """Return the manifest, and the file but for the order of its bytes."""
+) -> Parts:
+    """Return what a file is made of."""
     built = _built(_updating(renamed))
     exported = _export(renamed, built, request.state)
     changed = [p for p in _updating(signatures).parameters.values() if p.kind in ("weight", "statistic")]
@@ -182,9 +232,9 @@ def _drawn(
     in_order = keeps_order(signatures.values(), request.state)
     numbered = _numbering(request.target, exported.values(), in_order)
     description = f"Pocketune training program of {done.source.name}"
-    return manifest, draft(
-        subgraphs, metadata, description, stored, derived, in_order, numbered, request.target.is_newest
-    )
+    newest = request.target.is_newest
+    micro = request.target.is_micro
+    return Parts(manifest, subgraphs, metadata, description, stored, derived, in_order, numbered, newest, micro)
 
 
 def _numbering(target: Target, exported: Collection[Graph], in_order: bool) -> Callable[[Graph], list[Value]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 from converter.backend.costs.costs import costs
-from converter.driver.assemble import assemble
+from converter.driver.assemble import begin
 from converter.driver.budget import check_room, fit
 from converter.driver.compilation import Compilation, Stages
 from converter.driver.defaults import Taken, taken_over
@@ -17,6 +17,7 @@ from converter.driver.features.class_head import with_room
 from converter.driver.features.lengths import of_shorter, with_shorter
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
+from converter.driver.heads import Heads, heads_of, options_of_heads
 from converter.driver.losses import without_idle_outputs
 from converter.driver.models import open_model, with_own_augmentation
 from converter.driver.option_keywords import takes_options
@@ -89,7 +90,31 @@ def make_program(model: Any, options: Options) -> Program:
     return program
 
 
+def make_heads(models: Mapping[str, Any], options: Options) -> Heads:
+    """Compile models of one backbone into one file, in which the frozen layers in front are once.
+
+    Args:
+        models: by head, as for `build`.
+        options: of all heads; what is a dict by head is of one each, {"birds": "adam", "frogs": "sgd"}.
+
+    Returns:
+        The heads; `heads.write(path)` stores them, and `TrainingSession(path, head="birds")` opens one.
+
+    Raises:
+        UsageError: as `build`, or the frozen layers in front are not the same: the first that differs is named.
+        UnsupportedError, NumericError: as `build`.
+    """
+    own = options_of_heads(options, list(models))
+    begun = {head: plan(model, own[head], needs_weights=True).begin() for head, model in models.items()}
+    with uncollected():
+        made = heads_of(begun)
+    if options.check:
+        made.check()
+    return made
+
+
 build = takes_options(Options)(make_program, "build")
+build_heads = takes_options(Options)(make_heads, "build_heads")
 
 
 def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
@@ -149,8 +174,8 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     request, source = done.request, done.source
     priced = costs(done.program, request.target, request.state, request.batch // request.micro_batch)
     notes = [*taken.notes, *link_notes(source.graph, done.goal), *done.notes]
-    make = partial(
-        assemble,
+    made = partial(
+        begin,
         request=request,
         signatures=dict(done.program),
         costs=priced,
@@ -159,7 +184,7 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         rule=taken.rule,
         identify=partial(identity_of, imported, source, taken.rule.name, done.rule, done.adapters, done.quantization),
     )
-    return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
+    return Plan(request.scheme.name, request.micro_batch, priced, made, request.recompute)
 
 
 def _compiled(

@@ -21,7 +21,7 @@ class StandstillWarning(UserWarning):
     """A training step that changed nothing."""
 
 
-def check_program(data: bytes | Mapped) -> None:
+def check_program(data: bytes | Mapped, head: str | None = None) -> None:
     """Runs one step for each length that rows may have, and `infer` if there is one, on synthetic data.
 
     A single weight may stand still (random data need not reach it: a dead unit, a row of an embedding); where all of
@@ -29,13 +29,14 @@ def check_program(data: bytes | Mapped) -> None:
 
     Args:
         data: the `.tflite`.
+        head: which, of a file of several.
 
     Raises:
         NumericError: the loss or a trained weight is not finite, or the model's scheme trains a weight that the
             program lacks.
         DeviceError: LiteRT does not run it.
     """
-    with TrainingSession(data) as session:
+    with TrainingSession(data, head=head) as session:
         manifest, rng = session.manifest, np.random.default_rng(0)
         _check_all_there(manifest)
         x, targets = synthetic_inputs(manifest.calls[manifest.step], rng), synthetic_targets(manifest, rng)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.backend.lowering.forms import FormChoice
 from converter.ir import Graph
@@ -55,7 +55,8 @@ class Plan:
         scheme: the name of the update scheme.
         micro_batch: rows computed at once.
         costs: see `converter.backend.costs.costs`.
-        assemble: makes the program; what it is given by name (`signatures`, `costs`) stands for what was planned.
+        begin: makes what the file is put together of (`converter.driver.assemble.Begun`); what it is given by name
+            (`signatures`, `costs`) stands for what was planned.
         recompute: whether the backward pass computes the forward pass again.
         tried: what was weighed for a memory budget.
     """
@@ -63,9 +64,14 @@ class Plan:
     scheme: str
     micro_batch: int
     costs: Mapping[str, int]
-    assemble: Callable[..., Program] = field(repr=False)
+    begin: Callable[..., Any] = field(repr=False)
     recompute: bool = False
     tried: Sequence[Choice] = ()
+
+    def assemble(self, **other: Any) -> Program:
+        """Make the program; `other` as of `begin`."""
+        program: Program = self.begin(**other).program()
+        return program
 
 
 @dataclass(frozen=True)

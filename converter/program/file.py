@@ -13,6 +13,7 @@ import numpy as np
 
 from converter.program.checksum import verify_checksum
 from converter.program.flatbuffer.metadata import ACCOUNT, read_metadata
+from converter.program.heads import metadata_of, of_signature
 from converter.program.manifest import (
     FROZEN,
     INFERENCE,
@@ -40,6 +41,7 @@ class ProgramFile:
         metadata: all that travels in it besides the graphs; views of `data`.
         digest: a sha256 over it, in hexadecimal digits.
         descriptor: the open file, for as long as this object lives; None for bytes.
+        head: which of the heads of a file of several; None of a file of one.
     """
 
     data: bytes | mmap.mmap = field(repr=False)
@@ -47,6 +49,11 @@ class ProgramFile:
     metadata: Mapping[str, memoryview] = field(repr=False)
     digest: str
     descriptor: int | None = None
+    head: str | None = None
+
+    def stored(self, signature: str) -> str:
+        """Return what a signature of the manifest is called in the file."""
+        return of_signature(signature, self.head)
 
     @property
     def path(self) -> str | None:
@@ -78,21 +85,22 @@ class ProgramFile:
         return array.reshape(shape) if len(array) == size else np.broadcast_to(array, shape)
 
 
-def read_program(program: Readable) -> ProgramFile:
+def read_program(program: Readable, head: str | None = None) -> ProgramFile:
     """Opens a training program.
 
     Args:
         program: the path of the `.tflite`, its bytes, or `Program.data` of a large one. A file is mapped, not read:
             another may be renamed over it, but whoever cuts it short or writes into it pulls the ground from under all
             who have it open.
+        head: which of the heads of a file of several.
 
     Raises:
         UsageError: there is no such file, it is no Pocketune program, or a byte of it is not as it was built.
     """
     if isinstance(program, bytes):
-        return _checked("the program", program)
+        return _checked("the program", program, head)
     if isinstance(program, Mapped):
-        return _of_descriptor("the program", program, os.dup(program.descriptor))
+        return _of_descriptor("the program", program, head, os.dup(program.descriptor))
     if not isinstance(program, str | os.PathLike):
         raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}", page="program-files")
     path = Path(program)
@@ -107,13 +115,13 @@ def read_program(program: Readable) -> ProgramFile:
     except BaseException:
         os.close(descriptor)
         raise
-    return _of_descriptor(os.fspath(program), data, descriptor)
+    return _of_descriptor(os.fspath(program), data, head, descriptor)
 
 
-def _of_descriptor(where: str, data: bytes | mmap.mmap, descriptor: int) -> ProgramFile:
+def _of_descriptor(where: str, data: bytes | mmap.mmap, head: str | None, descriptor: int) -> ProgramFile:
     """Return the program of an open file, which is closed with it."""
     try:
-        file = _checked(where, data, descriptor)
+        file = _checked(where, data, head, descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -130,14 +138,16 @@ def _mapped(path: Path, descriptor: int) -> bytes | mmap.mmap:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", page="program-files") from None
 
 
-def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None) -> ProgramFile:
+def _checked(
+    where: str, data: bytes | mmap.mmap, head: str | None = None, descriptor: int | None = None
+) -> ProgramFile:
     """Return a program, unless its checksum, its manifest or a tensor that the manifest names is not right."""
     try:
         digest = verify_checksum(data)
-        metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT))
+        metadata = metadata_of(read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT)), head)
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest", page="program-files")
-        file = ProgramFile(data, manifest_of_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)
+        file = ProgramFile(data, manifest_of_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor, head)
         for tensor in file.manifest.state_tensors:
             file.initial(tensor)
         for parameter in file.manifest.parameters:

@@ -54,6 +54,12 @@ def _accelerated(
 ) -> ProgramEngine:
     """Return an accelerator for everything, except for the update of a split step, which is the CPU's."""
     state, (kind, _, soc) = program.manifest.state, accelerator.partition(":")
+    if program.head is not None:
+        raise UsageError(
+            f"accelerator={accelerator!r}: a head of a file of several runs on the CPU: leave it out, or build a file "
+            "of its own for the head",
+            page="engines",
+        )
     if state == "variables" and accelerator != "web:wasm":
         raise UsageError(
             f"this program keeps its state in variables, which {kind} does not run: build it with state='stateless' or "

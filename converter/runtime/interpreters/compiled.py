@@ -30,13 +30,17 @@ class CompiledEntry(SignatureEntry):
     is written again where it was asked for since the last call.
     """
 
-    def __init__(self, model: CompiledModel, frees: bool, name: str, signature: Signature) -> None:
+    def __init__(
+        self, model: CompiledModel, frees: bool, stored: Callable[[str], str], name: str, signature: Signature
+    ) -> None:
         super().__init__(name, signature, frees)
-        inputs, outputs = model.get_input_tensor_details(name), model.get_output_tensor_details(name)
+        inputs, outputs = (
+            details(stored(name)) for details in (model.get_input_tensor_details, model.get_output_tensor_details)
+        )
         check_tensors("inputs", inputs, signature.inputs)
         check_tensors("outputs", outputs, signature.outputs)
         self._model = model
-        self._index = model.get_signature_index(name)
+        self._index = model.get_signature_index(stored(name))
         self._specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
         self._staged: dict[str, np.ndarray] = {}
         self._touched: set[str] = set()
@@ -98,7 +102,7 @@ class CompiledEngine(ProgramEngine):
                 if not packed.exists():  # a model that packs keeps what it packs in, as long as it lives
                     compiled(program, options, said).close()
                 model = compiled(program, options, said)
-        super().__init__(program.manifest, partial(CompiledEntry, model, runs_bodies(program.data)))
+        super().__init__(program.manifest, partial(CompiledEntry, model, runs_bodies(program.data), program.stored))
 
 
 def compiled(program: ProgramFile, options: Options, said: Callable[[], str]) -> CompiledModel:

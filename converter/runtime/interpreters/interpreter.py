@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -21,9 +22,11 @@ class InterpreterEntry(SignatureEntry):
     of a step. Inputs keep their values from call to call: the memory planner never puts anything else there.
     """
 
-    def __init__(self, interpreter: Interpreter, frees: bool, name: str, signature: Signature) -> None:
+    def __init__(
+        self, interpreter: Interpreter, frees: bool, stored: Callable[[str], str], name: str, signature: Signature
+    ) -> None:
         super().__init__(name, signature, frees)
-        runner = interpreter.get_signature_runner(name)
+        runner = interpreter.get_signature_runner(stored(name))
         inputs, outputs = runner.get_input_details(), runner.get_output_details()
         check_tensors("inputs", inputs, signature.inputs)
         check_tensors("outputs", outputs, signature.outputs)
@@ -66,4 +69,6 @@ class InterpreterEngine(ProgramEngine):
             self._interpreter = Interpreter(**model, num_threads=threads, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT does not take the program: {error}") from None
-        super().__init__(program.manifest, partial(InterpreterEntry, self._interpreter, runs_bodies(program.data)))
+        super().__init__(
+            program.manifest, partial(InterpreterEntry, self._interpreter, runs_bodies(program.data), program.stored)
+        )

@@ -61,6 +61,7 @@ class TrainingSession(KnownClasses):
         xnnpack: bool = True,
         weight_cache: str | os.PathLike | None = None,
         accelerator: str = "cpu",
+        head: str | None = None,
     ) -> None:
         """Opens a program.
 
@@ -76,6 +77,7 @@ class TrainingSession(KnownClasses):
             accelerator: `cpu`, or `gpu` for programs whose state is `stateless`, or `split`, whose updates stay on the
                 CPU; or for these `hexagon` (`hexagon:SM8650`), Qualcomm's emulation of it; or as `gpu` `web`, LiteRT.js
                 on WebGPU in headless Chromium, and `web:wasm`, in WebAssembly there. `report` says what it took.
+            head: which, of a file of several.
 
         Raises:
             UsageError: the file is missing, damaged, or no Pocketune program; the folder or accelerator cannot be used.
@@ -83,7 +85,7 @@ class TrainingSession(KnownClasses):
         """
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
             raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}", page="sessions")
-        program = read_program(path)
+        program = read_program(path, head)
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
         super().__init__(program, engine)
         self.report: Report = engine.report

@@ -1,0 +1,217 @@
+"""Several heads on one backbone in one file: each with signatures, state and manifest of its own, `features` once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converter.backend import builtins as tfl
+from converter.backend.emit.emit import Draft, Subgraph, draft
+from converter.driver.assemble import Begun, Parts, put_together
+from converter.driver.options import Options
+from converter.driver.program import Program
+from converter.ir import Graph, Node, Op, Value, nested
+from converter.ir.graph import to_text
+from converter.program import checksum
+from converter.program.flatbuffer.buffers import Buffers
+from converter.program.heads import HEADS, of_entry
+from converter.program.manifest import FEATURES, MANIFEST, ON_FEATURES
+from converter.support.errors import UsageError
+from converter.support.files import Mapped, write_atomically
+
+if TYPE_CHECKING:
+    from converter.runtime.export import State
+
+#: What a head offers: all on features, which no other signature than that holds the frozen layers.
+SIGNATURES = (FEATURES, *(f"{name}{ON_FEATURES}" for name in ("train", "evaluate", "infer")))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A file of several training programs on one backbone.
+
+    Attributes:
+        data: the `.tflite` file.
+        programs: by head, what a program of that head alone would be, but for `data`, which is the file of all.
+    """
+
+    data: bytes | Mapped = field(repr=False)
+    programs: Mapping[str, Program]
+
+    def check(self) -> None:
+        """Runs one step of each head in the stock interpreter. Raises NumericError as `Program.check`."""
+        from converter.driver.check import check_program
+
+        for head in self.programs:
+            check_program(self.data, head)
+
+    def export_inference(
+        self, path: str | os.PathLike, head: str, state: State = None, quantize: str | None = None
+    ) -> Path:
+        """Writes the plain model of one head with the weights of a state; see `converter.runtime.export`."""
+        from converter.program.file import read_program
+        from converter.runtime.export import export_inference
+
+        export_inference(read_program(self.data, head), path, state, quantize)
+        return Path(path)
+
+    def write(self, path: str | os.PathLike) -> Path:
+        """Writes the file whole or not at all. Raises UsageError when it cannot be written."""
+        write_atomically(path, self.data)
+        return Path(path)
+
+
+def options_of_heads(options: Options, names: Sequence[str]) -> dict[str, Options]:
+    """Return the options of each head: those that are a dict by exactly these names are of one head each.
+
+    Raises:
+        UsageError: a name is none, or one asks for what a file of several heads has not.
+    """
+    if len(names) < 2 or not all(isinstance(n, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", n) for n in names):
+        raise UsageError(
+            f"models are two heads or more by name, of letters, digits, dots, - and _: not {list(names)!r}",
+            page="arguments",
+        )
+    if options.signatures != Options().signatures and set(options.signatures) != set(SIGNATURES):
+        raise UsageError(
+            f"signatures: those of a file of several heads are {', '.join(SIGNATURES)}: leave them out",
+            page="arguments",
+        )
+    if options.memory_budget is not None:
+        raise UsageError("memory_budget is of one program: leave it out of several heads", page="arguments")
+    given = {one.name: getattr(options, one.name) for one in fields(options)}
+    own = {option: value for option, value in given.items() if isinstance(value, Mapping) and set(value) == set(names)}
+    return {
+        name: replace(options, **{option: value[name] for option, value in own.items()}, signatures=SIGNATURES)
+        for name in names
+    }
+
+
+def check_heads(parts: Mapping[str, Parts]) -> None:
+    """Raise UsageError unless the heads are for variables on a CPU, and their frozen first layers are the same."""
+    (first, one), *others = parts.items()
+    for name, part in parts.items():
+        if part.manifest.state != "variables" or part.is_micro:
+            raise UsageError(
+                f"{name}: several heads keep their state in variables, on CPUs: build for one (--target litert-2)",
+                page="arguments",
+            )
+    for name, other in others:
+        where = _difference(one.graph(FEATURES), other.graph(FEATURES))
+        if where is not None:
+            raise UsageError(
+                f"the heads {first} and {name} have no backbone in common: their frozen first layers differ at "
+                f"{where}. Build them of models that share these layers and their weights, with the same batch",
+                page="arguments",
+            )
+
+
+def _difference(one: Graph, other: Graph) -> str | None:
+    """Return the layer of the first operator that differs in what it computes or in its constants, None where none."""
+    made = [[*graph.inputs, *(v for node in graph.nodes for v in node.outputs)] for graph in (one, other)]
+    numbers = [{value: number for number, value in enumerate(values)} for values in made]
+    for mine, its in zip(one.nodes, other.nodes, strict=False):
+        if _facts(one, numbers[0], mine) != _facts(other, numbers[1], its):
+            return mine.origin.layer or mine.op.name
+    if len(one.nodes) != len(other.nodes):
+        longer = max((one, other), key=lambda graph: len(graph.nodes))
+        rest = longer.nodes[min(len(one.nodes), len(other.nodes))]
+        return rest.origin.layer or rest.op.name
+    ends = [
+        ([(v.name, str(v.type)) for v in graph.inputs], [(name, known.get(v)) for name, v in graph.outputs.items()])
+        for graph, known in zip((one, other), numbers, strict=True)
+    ]
+    return None if ends[0] == ends[1] else "what they take or give"
+
+
+def _facts(graph: Graph, known: Mapping[Value, int], node: Node) -> tuple[Any, ...]:
+    """Return what is compared of a node: its operator, its types, and which values or constants it reads."""
+    inner = [whole for body in node.op.bodies() for whole in nested(body)]
+    op = [(to_text(body), _numbers(body.constants.values())) for body in inner] or repr(node.op)
+    read = [known[v] if v in known else _numbers([graph.constants[v]]) for v in node.inputs]
+    return node.op.name, op, [str(v.type) for v in (*node.inputs, *node.outputs)], read
+
+
+def _numbers(arrays: Iterable[np.ndarray]) -> list[str]:
+    """Return a digest of each array."""
+    return [hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest() for array in arrays]
+
+
+def joined(parts: Mapping[str, Parts]) -> Draft:
+    """Return the file of all heads but for the order of its bytes: the first one's signatures come first."""
+    subgraphs: list[Subgraph] = []
+    metadata: dict[str, bytes] = {HEADS: json.dumps(list(parts)).encode(), checksum.ENTRY: checksum.BLANK}
+    stored: dict[str, bytes | np.ndarray] = {}
+    derived: dict[str, Callable[[Buffers], bytes]] = {}
+    (one, *_) = parts.values()
+    for head, part in parts.items():
+        for subgraph in _of_head(part.subgraphs, head):
+            if subgraph.name != FEATURES or subgraph.name not in [known.name for known in subgraphs]:
+                subgraphs.append(subgraph)
+        metadata |= {of_entry(name, head): data for name, data in part.metadata.items() if name != checksum.ENTRY}
+        stored |= {of_entry(name, head): data for name, data in part.stored.items()}
+        derived |= {of_entry(name, head): make for name, make in part.derived.items()}
+    said = f"Pocketune training program of the heads {', '.join(parts)}"
+    in_order = any(part.in_order for part in parts.values())
+    return draft(subgraphs, metadata, said, stored, derived, in_order, one.numbered, one.shares)
+
+
+def heads_of(begun: Mapping[str, Begun]) -> Heads:
+    """Return the file of several heads. Raises UsageError where they have no backbone in common."""
+    named = {head: one._replace(parts=_named(one.parts, head)) for head, one in begun.items()}
+    parts = {head: one.parts for head, one in named.items()}
+    check_heads(parts)
+    data = put_together(joined(parts), [graph for one in named.values() for graph in one.graphs])
+    return Heads(data, {head: one.program(data) for head, one in named.items()})
+
+
+def _named(parts: Parts, head: str) -> Parts:
+    """Return the parts of a program that is of a head, also where another head is the same: so are its states."""
+    manifest, identity = parts.manifest, parts.manifest.identity
+    assert identity is not None
+    manifest = replace(
+        manifest,
+        graph_hash=hashlib.sha256(f"{manifest.graph_hash} {head}".encode()).hexdigest(),
+        identity=replace(
+            identity,
+            optimizer=f"{identity.optimizer} of the head {head}",
+            update=hashlib.sha256(f"{identity.update} {head}".encode()).hexdigest()[: len(identity.update)],
+        ),
+    )
+    return parts._replace(manifest=manifest, metadata={**parts.metadata, MANIFEST: manifest.to_bytes()})
+
+
+def _of_head(subgraphs: Sequence[Subgraph], head: str) -> list[Subgraph]:
+    """Return the subgraphs of a program as those of a head; `features` is of all heads and keeps its name.
+
+    Variables have the prefix in the bodies of loops too: a name without it there is another variable, which nothing
+    has written.
+    """
+    made: dict[Graph, Graph] = {}
+
+    def own(graph: Graph) -> Graph:
+        if graph not in made:
+            made[graph] = after = graph.copy()
+            after.nodes = [replace(node, op=changed(node.op)) for node in graph.nodes]
+        return made[graph]
+
+    def changed(op: Op) -> Op:
+        if isinstance(op, tfl.VarHandle):
+            return replace(op, variable=f"{head}/{op.variable}")
+        if isinstance(op, tfl.CallOnce):
+            return replace(op, subgraph=f"{head}/{op.subgraph}")
+        bodies = op.bodies()
+        return op.with_bodies(*map(own, bodies)) if bodies else op
+
+    return [
+        one if one.name == FEATURES else replace(one, name=f"{head}/{one.name}", graph=own(one.graph))
+        for one in subgraphs
+    ]

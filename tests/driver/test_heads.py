@@ -1,0 +1,145 @@
+"""Several heads on one backbone in one file: each is, to the last bit, the program that it is in a file of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import converter
+from converter.driver.heads import SIGNATURES, Heads
+from converter.program.file import read_program
+from converter.runtime import TrainingSession
+from converter.runtime.export import export_inference
+from converter.support.errors import UsageError
+from jax_frontend import Model
+
+BATCH, CLASSES = 4, {"birds": 6, "frogs": 3}
+OPTIMIZERS = {"birds": "adam", "frogs": "sgd"}
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def _apply(params: dict[str, Any], x: jax.Array) -> jax.Array:
+    for name in ("first", "second"):
+        with jax.named_scope(name):
+            x = jax.nn.relu(x @ params[name])
+    return x @ params["head"]["w"] + params["head"]["b"]
+
+
+def models(**other: Any) -> dict[str, Model]:
+    """Return models of one backbone by head; `other` is what `frogs` has in its place."""
+    rng = _rng()
+    backbone = {name: rng.normal(size=(8, 8)).astype(np.float32) / 2 for name in ("first", "second")}
+    made = {}
+    for head, classes in CLASSES.items():
+        weights = {"w": rng.normal(size=(8, classes)).astype(np.float32), "b": np.zeros(classes, np.float32)}
+        params = {**backbone, **(other if head == "frogs" else {}), "head": weights}
+        made[head] = Model(_apply, params, [jax.ShapeDtypeStruct((1, 8), "float32")])
+    return made
+
+
+def build(**options: Any) -> Heads:
+    return converter.build_heads(models(), **{"update": "head", "batch": BATCH, "optimizer": OPTIMIZERS, **options})
+
+
+def alone(head: str, **options: Any) -> converter.Program:
+    """Return the program of one head in a file of its own."""
+    given = {"update": "head", "batch": BATCH, "optimizer": OPTIMIZERS[head], "signatures": SIGNATURES, **options}
+    return converter.build(models()[head], **given)
+
+
+def rows(head: str) -> tuple[np.ndarray, np.ndarray]:
+    return _rng().normal(size=(10, 8)).astype(np.float32), (np.arange(10) % CLASSES[head]).astype(np.int32)
+
+
+def learned(session: TrainingSession, head: str) -> list[Any]:
+    """Return all that a session says of a training, and the state after it."""
+    x, y = rows(head)
+    history = session.fit(x, y, epochs=2, validation=(x, y), learning_rate=0.05, seed=1, progress=False)
+    kept = {name: values for name, values in history.items() if name != "seconds"}
+    after = session.evaluate(x, y), session.infer(x).tolist(), {n: a.tolist() for n, a in session.state().items()}
+    session.reset()
+    return [kept, *after, session.evaluate(x, y)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("options", [{}, {"micro_batch": 2}])
+def test_a_head_trains_as_in_a_file_of_its_own(options: dict[str, Any], tmp_path: Path) -> None:
+    path = build(**options).write(tmp_path / "heads.tflite")
+    for head in CLASSES:
+        separate = alone(head, **options)
+        with TrainingSession(path, head=head) as session, TrainingSession(separate.data) as other:
+            assert learned(session, head) == learned(other, head)
+        export_inference(read_program(path, head), tmp_path / "one.tflite")
+        export_inference(read_program(separate.data), tmp_path / "other.tflite")
+        assert (tmp_path / "one.tflite").read_bytes() == (tmp_path / "other.tflite").read_bytes()
+
+
+def test_packed_weights_in_a_file_are_those_of_all_heads(tmp_path: Path) -> None:
+    path = build().write(tmp_path / "heads.tflite")
+    for head in CLASSES:
+        cached = TrainingSession(path, head=head, weight_cache=tmp_path / "cache")
+        with cached, TrainingSession(path, head=head) as session:
+            for mine, other in zip(learned(cached, head), learned(session, head), strict=True):
+                np.testing.assert_equal(mine, other)
+
+
+def test_the_frozen_layers_are_in_the_file_once(tmp_path: Path) -> None:
+    heads = build()
+    files = [alone(head).data for head in CLASSES]
+    metadata = {name for name in read_program(heads.data, "birds").metadata if name.startswith("pocketune.initial/")}
+    assert metadata == {f"pocketune.initial/{t.tensor}" for t in heads.programs["birds"].manifest.state_tensors}
+    assert len(heads.data) < sum(map(len, files))
+    heads.export_inference(tmp_path / "frogs.tflite", "frogs")
+    assert (tmp_path / "frogs.tflite").stat().st_size
+
+
+def test_a_state_of_another_head_is_refused_by_both_names(tmp_path: Path) -> None:
+    same = models()["birds"]
+    heads = converter.build_heads({"mine": same, "yours": same}, update="head", batch=BATCH)
+    x, y = rows("birds")
+    with TrainingSession(heads.data, head="mine") as session:
+        session.fit(x, y, epochs=1, learning_rate=0.05, progress=False)
+        session.save(tmp_path / "mine.state")
+        after = session.evaluate(x, y)
+    with TrainingSession(heads.data, head="mine") as session:
+        session.restore(tmp_path / "mine.state")
+        assert session.evaluate(x, y) == after
+    with TrainingSession(heads.data, head="yours") as session, pytest.raises(UsageError) as refused:
+        session.restore(tmp_path / "mine.state")
+    assert "of the head mine" in str(refused.value)
+    assert "of the head yours" in str(refused.value)
+
+
+def test_another_backbone_is_refused_by_its_first_layer() -> None:
+    other = _rng().normal(size=(8, 8)).astype(np.float32)
+    with pytest.raises(UsageError, match="no backbone in common: their frozen first layers differ at second"):
+        converter.build_heads(models(second=other), update="head", batch=BATCH)
+
+
+def test_what_is_refused() -> None:
+    for options, said in (
+        ({"signatures": ("train", "infer")}, "leave them out"),
+        ({"state": "stateless"}, "keep their state in variables"),
+        ({"memory_budget": "1MB"}, "memory_budget is of one program"),
+        ({"update": "full"}, "first layer trains"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            build(**options)
+    for names in (["one"], ["a/b", "c"]):
+        with pytest.raises(UsageError, match="two heads or more by name"):
+            converter.build_heads(dict.fromkeys(names, models()["birds"]), update="head", batch=BATCH)
+    data = build().data
+    for head, said in ((None, "several heads: birds, frogs"), ("frog", "no head 'frog'. Did you mean 'frogs'")):
+        with pytest.raises(UsageError, match=said):
+            TrainingSession(data, head=head)
+    with pytest.raises(UsageError, match="no head 'birds'"):
+        TrainingSession(alone("birds").data, head="birds")
+    with pytest.raises(UsageError, match="runs on the CPU"):
+        TrainingSession(data, head="birds", accelerator="web:wasm")

@@ -115,6 +115,10 @@ def test_a_state_of_another_head_is_refused_by_both_names(tmp_path: Path) -> Non
         session.restore(tmp_path / "mine.state")
     assert "of the head mine" in str(refused.value)
     assert "of the head yours" in str(refused.value)
+    with TrainingSession(heads.data, head="yours") as session:
+        assert session.restore(tmp_path / "mine.state", adopt="matching").adopted
+        close_to = session.evaluate(x, y)
+    assert close_to == after
 
 
 def test_another_backbone_is_refused_by_its_first_layer() -> None:

@@ -62,6 +62,9 @@ loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 learns(pocketune.build(net, batch=4, loss=loss, optimizer="adam"), x, y)
 net.save("net.keras")
 learns(pocketune.build("net.keras", batch=4), x, y)
+deep = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(3)])
+heads = pocketune.build_heads({"one": deep, "other": deep}, batch=4, update="head", loss=loss)
+assert pocketune.TrainingSession(heads.data, head="other").infer(x).shape == (len(x), 3)
 """,
     "JAX and Flax": """
 import jax

@@ -242,3 +242,32 @@ def test_what_is_refused() -> None:
     program = build("mlp", ONCE[:2], update="head")
     with TrainingSession(program.data) as session, pytest.raises(UsageError, match="no signature 'evaluate'"):
         session.evaluate(*CASES["mlp"].batch(4, 0))
+
+
+def test_classes_come_at_run_time_as_in_a_program_that_takes_the_inputs(tmp_path: Path) -> None:
+    x, y = CASES["mlp"].batch(40, 0)
+    found = []
+    own = len(np.unique(y))
+    for number, signatures in enumerate((ONCE, (*WHOLE, "features"))):
+        head = {"update": "head", "head": "class_means", "classes": f"{own}+2", "optimizer": "adam"}
+        path = build("mlp", signatures, **head).write(tmp_path / f"{number}.tflite")
+        with TrainingSession(path, weight_cache=tmp_path / "cache") as session:
+            session.set_class_means(x, y, shrinkage="auto")
+            label = session.add_class("mine")
+            session.train(x[:BATCH], [label] * BATCH, learning_rate=0.01)
+            found.append({"after": session.evaluate(x, y), "scores": session.infer(x), "names": len(session.classes())})
+    close(*found)
+
+
+def test_a_file_that_an_app_ships_is_exported_as_it_is(tmp_path: Path) -> None:
+    x, y = CASES["mlp"].batch(10, 0)
+    build("mlp", WHOLE, update="full").export_inference(tmp_path / "app.tflite")
+    found, exported = [], []
+    for number, signatures in enumerate((ONCE, WHOLE)):
+        options = {"update": "head", "batch": BATCH, "loss": "sparse_categorical_crossentropy"}
+        program = converter.build(tmp_path / "app.tflite", signatures=signatures, **options)
+        found.append(trained(program, x, y))
+        program.export_inference(tmp_path / f"{number}.tflite")
+        exported.append((tmp_path / f"{number}.tflite").read_bytes())
+    close(*found)
+    assert exported[0] == exported[1]

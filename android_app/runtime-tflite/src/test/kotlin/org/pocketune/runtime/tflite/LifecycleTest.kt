@@ -116,7 +116,7 @@ class LifecycleTest {
                 trainer.fit(samples, long).collect { if (it is TrainEvent.Step) trainer.close() }
             }
         }
-        withTimeout(5000) { job.join() }
+        withTimeout(60_000) { job.join() }
         trainer.close()
         assertEquals(emptyList(), threads())
     }
@@ -181,7 +181,7 @@ class LifecycleTest {
         val job = launch { assertFailsWith<ClosedException> { trainer.fit(samples, long).collect {} } }
         delay(50)
         trainer.close()
-        withTimeout(5000) { job.join() }
+        withTimeout(60_000) { job.join() }
     }
 
     @Test
@@ -245,7 +245,7 @@ class LifecycleTest {
             job.cancelAndJoin()
         }
         assertFailsWith<CancellationException> { withTimeout(0) { trainer("cnn-variables") } }
-        withTimeout(5000) { while (threads().isNotEmpty()) delay(1) }
+        withTimeout(60_000) { while (threads().isNotEmpty()) delay(1) }
     }
 
     private suspend fun trainer(

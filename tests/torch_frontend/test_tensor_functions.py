@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-import pocketune
+from tests.torch_frontend.layers.judged_layers import a_step, error_of
 from tests.torch_frontend.tensor_functions import GROUPS, Case
 
 
@@ -33,40 +32,21 @@ class Functions(nn.Module):
 
 @pytest.mark.quick
 @pytest.mark.parametrize("group", GROUPS)
-def test_values_and_gradients_are_those_of_pytorch(group: str, tmp_path: Path) -> None:
-    module, x = Functions(GROUPS[group]), torch.ones(1, 1)
-    factors = torch.randn(module(x).shape[1], generator=torch.Generator().manual_seed(5))
-    values, moved = _a_step(module, x, factors, tmp_path / "functions.tflite")
+def test_values_and_gradients_are_those_of_pytorch(group: str) -> None:
+    module = Functions(GROUPS[group])
+    factors = torch.randn(module(torch.ones(1, 1)).shape[1], generator=torch.Generator().manual_seed(5))
+    values, moved = a_step(module, factors)
     begin, wrong = 0, {}
     for number, (case, weights) in enumerate(zip(module.cases, module.weights, strict=True)):
         exact = [weight.detach().double().requires_grad_() for weight in weights]
         expected = case.function(*exact).reshape(-1)
         end = begin + len(expected)
         (expected * factors[begin:end]).sum().backward()
-        errors = [_error(values[begin:end], expected.detach().numpy(), 1e-5)]
+        errors = [error_of(values[begin:end], expected.detach().numpy(), 1e-5)]
         for place, weight in enumerate(exact):
             gradient = np.zeros(weight.shape) if weight.grad is None else weight.grad.numpy()
-            errors.append(_error(moved.get(f"weights.{number}.{place}", np.zeros(weight.shape)), gradient, 1e-4))
+            errors.append(error_of(moved.get(f"weights.{number}.{place}", np.zeros(weight.shape)), gradient, 1e-4))
         if any(errors):
             wrong[case.name] = errors
         begin = end
     assert wrong == {}
-
-
-def _a_step(module: Functions, x: Any, factors: Any, path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what a program infers, and by how much a step of rate 1 lessens each weight: its gradient."""
-    program = pocketune.build(
-        module, inputs=(x,), loss=lambda outputs: (outputs * factors).sum(1), optimizer="sgd", batch=1
-    )
-    program.write(path)
-    with pocketune.TrainingSession(path) as session:
-        values, before = session.infer(x.numpy())[0], session.parameters()
-        session.train(x.numpy(), learning_rate=1.0)
-        after = session.parameters()
-    return values, {name: before[name] - after[name] for name in before}
-
-
-def _error(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> float:
-    """Return the largest difference in units of one more than their numbers, 0 where it is tolerable."""
-    largest = float(np.max(np.abs(ours - theirs) / (1 + np.abs(theirs))))
-    return largest if largest > tolerance else 0.0

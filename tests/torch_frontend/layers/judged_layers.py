@@ -54,7 +54,7 @@ def judge(layers: list[Layer], seed: int) -> dict[str, str]:
     expected = exact.each()
     factors = torch.randn(sum(len(y) for y in expected), generator=torch.Generator().manual_seed(seed + 1))
     try:
-        values, moved = _a_step(module, factors)
+        values, moved = a_step(module, factors)
     except PocketuneError as error:
         if len(layers) == 1:
             return {str(layers[0]): f"refused: {error}"}
@@ -64,19 +64,24 @@ def judge(layers: list[Layer], seed: int) -> dict[str, str]:
     found, begin = {}, 0
     for number, (layer, wanted) in enumerate(zip(layers, expected, strict=True)):
         end = begin + len(wanted)
-        wrong = [("value", _error(values[begin:end], wanted.detach().numpy(), 2e-5))]
+        wrong = [("value", error_of(values[begin:end], wanted.detach().numpy(), 2e-5))]
         for name, parameter in gradients.items():
             if name.startswith((f"layers.{number}.", f"given.{number}.")):
                 gradient = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.numpy()
-                wrong.append((name, _error(moved.get(name, np.zeros(parameter.shape)), gradient, 2e-4)))
+                wrong.append((name, error_of(moved.get(name, np.zeros(parameter.shape)), gradient, 2e-4)))
         if any(error for _, error in wrong):
             found[str(layer)] = f"wrong: {[(name, error) for name, error in wrong if error]}"
         begin = end
     return found
 
 
-def _a_step(module: Layers, factors: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what a program infers, and by how much a step of rate 1 lessens each weight: its gradient."""
+def a_step(module: nn.Module, factors: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return what a program infers of one, and by how much a step of rate 1 lessens each weight: its gradient.
+
+    Args:
+        module: takes [1, 1], gives [1, numbers].
+        factors: of the numbers, which are added up so.
+    """
     x = torch.ones(1, 1)
     program = pocketune.build(
         module, inputs=(x,), loss=lambda outputs: (outputs * factors).sum(1), optimizer="sgd", batch=1, check=False
@@ -91,7 +96,7 @@ def _a_step(module: Layers, factors: Any) -> tuple[np.ndarray, dict[str, np.ndar
     return values, {name: before[name] - after[name] for name in before}
 
 
-def _error(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> float:
+def error_of(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> float:
     """Return the largest difference in units of one more than their numbers, 0 where it is tolerable."""
     largest = float(np.max(np.abs(ours - theirs) / (1 + np.abs(theirs)), initial=0.0))
     return 0.0 if largest <= tolerance else largest

@@ -41,6 +41,7 @@ from converter.program.manifest import (
     Manifest,
     at_length,
     manifest_of_json,
+    updates,
 )
 from converter.program.merge import MERGE
 from converter.support.files import Mapped
@@ -337,7 +338,7 @@ def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[s
 
 def _updating(signatures: Mapping[str, Graph]) -> Graph:
     """Return the graph that updates, and so holds every parameter, slot and accumulator."""
-    return next(signatures[name] for name in ("apply", "train", f"train{ON_FEATURES}") if name in signatures)
+    return signatures[updates(signatures)]
 
 
 def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from converter.ir import Graph, Parameter, TensorType, Value, is_described
 from converter.ir.evaluate import evaluate
 from converter.ir.types import INT32
 from converter.program.class_names import written
-from converter.program.manifest import ON_FEATURES, ClassHead
+from converter.program.manifest import ClassHead, updates
 from converter.support.errors import UsageError
 from converter.training.schemes import cut_frozen_prefix
 
@@ -112,7 +112,7 @@ def name_classes(c: Compilation) -> Compilation:
         if (quantization := features.type.quantization) is not None:
             head = replace(head, scale=float(quantization.scale), zero_point=int(quantization.zero_point))
     if head.names is not None:
-        updating = next(name for name in ("apply", "train", f"train{ON_FEATURES}") if name in program)
+        updating = updates(program)
         layer = last_layer(c.source.graph)
         assert layer is not None
         names = list(c.options.labels or map(str, range(head.own)))

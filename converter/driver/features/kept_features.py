@@ -67,11 +67,10 @@ def leave_whole_out(c: Compilation) -> Compilation:
     alone = {step.get(name, name) for name in c.request.on_features_alone}
     if not alone:
         return c
-    on_features = {f"{name}{ON_FEATURES}": c.program[f"{name}{ON_FEATURES}"] for name in alone}
     kept: dict[str, Graph] = {}
     for name, graph in c.program.items():  # the step stays the first
         if name in alone:
-            kept[f"{name}{ON_FEATURES}"] = on_features[f"{name}{ON_FEATURES}"]
+            kept[f"{name}{ON_FEATURES}"] = c.program[f"{name}{ON_FEATURES}"]
         else:
             kept.setdefault(name, graph)
     return replace(c, program=Module(kept), whole_infer=c.program["infer"] if "infer" in alone else None)

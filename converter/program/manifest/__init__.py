@@ -11,6 +11,7 @@ from converter.program.manifest.names import (
     at_length,
     called_by_step,
     rows_to_infer,
+    updates,
 )
 from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
@@ -78,4 +79,5 @@ __all__ = [
     "manifest_of_bytes",
     "manifest_of_json",
     "rows_to_infer",
+    "updates",
 ]

@@ -28,6 +28,12 @@ def at_length(name: str) -> tuple[str, int | None]:
     return (name, None) if found is None else (found[1], int(found[2]))
 
 
+def updates(signatures: Iterable[str]) -> str:
+    """Return which signature of a program gives the weights new values, and so has every parameter."""
+    names = set(signatures)
+    return next(name for name in ("apply", "train", f"train{ON_FEATURES}") if name in names)
+
+
 def called_by_step(signatures: Iterable[str]) -> list[str]:
     """Return which signatures of a program a training step calls: on features alone, `features` and these."""
     names = list(signatures)

@@ -35,6 +35,7 @@ class Training:
         patience: after as many epochs whose loss did not fall it ends; None where it does not.
         fed: the type of the data.
         skip: rows whose loss was less do not come, but every so many epochs; None: all come.
+        head: which, of a file of several.
     """
 
     program: str
@@ -48,6 +49,7 @@ class Training:
     patience: int | None = None
     fed: str = "float32"
     skip: tuple[float, int] | None = None
+    head: str | None = None
 
 
 TRAININGS = {
@@ -82,6 +84,9 @@ TRAININGS = {
     "kept-features-by-2": Training("kept-by-2", seed=23, epochs=3, learning_rate=0.02),
     "frozen-layers-once": Training("once", seed=28, held_out=(100, 160), epochs=4, learning_rate=0.02),
     "frozen-layers-once-by-2": Training("once-by-2", held_out=(100, 160), seed=29, learning_rate=0.02),
+    "a-head-of-two": Training("heads", head="frogs", seed=30, held_out=(100, 160), epochs=4, learning_rate=0.02),
+    "the-other-head": Training("heads", head="birds", held_out=(100, 160), seed=31, learning_rate=0.02),
+    "a-head-by-2": Training("twins", head="yours", held_out=(100, 160), seed=32, learning_rate=0.02),
     "weights-in-int8": Training("int8", held_out=(100, 160), seed=24, learning_rate=0.05),
     "weights-in-int8-by-2": Training("int8-by-2", seed=25, learning_rate=0.05),
     "skipping": Training("losses", seed=26, epochs=8, learning_rate=0.05, skip=(0.4, 3)),
@@ -106,7 +111,7 @@ def write_traces(out: Path) -> None:
 def recorded(out: Path, name: str, training: Training) -> list[dict[str, Any]]:
     """Train, write the state after it, and return what was told, each with its kind."""
     events: list[dict[str, Any]] = []
-    with TrainingSession(out / f"{training.program}.tflite") as session:
+    with TrainingSession(out / f"{training.program}.tflite", head=training.head) as session:
         judged = None if training.held_out is None else rows_of(out, training, *training.held_out)
         x, y, weight = rows_of(out, training, *training.rows)
         session.fit(

@@ -21,6 +21,8 @@ by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with th
 program and names a channel that there is not.
 OUT/classes.tflite has room for two classes more than those of `mlp`; OUT/classes.output is what it infers of the first
 rows of `mlp` and of what is as far on the other side of 0, of which a class was made; OUT/classes.state has its name.
+OUT/heads.tflite and OUT/twins.tflite are of several heads; OUT/heads.output is what one of them, trained, infers of the
+first rows of `mlp`, OUT/heads.plain what is exported of it (heads_programs.py).
 OUT/camera-<type>.tflite are of files that are fed integers, of which the convolution stays; in OUT/camera-deeper.tflite
 all trains.
 OUT/blocks-<weights>.tflite are of a small language model that reads the pictures of `mlp` as rows of words and gives
@@ -63,6 +65,7 @@ from jax_frontend import Model
 from board_programs import write_board  # isort: skip
 from camera_file import camera_file  # isort: skip
 from class_programs import write_classes  # isort: skip
+from heads_programs import write_heads, write_learned_head  # isort: skip
 from interchange_programs import write_interchange  # isort: skip
 from language_programs import write_generation, write_lengths  # isort: skip
 from models import CLASSES, cnn, decoder, mixing, model  # isort: skip
@@ -290,6 +293,7 @@ if __name__ == "__main__":
     write_wide(folder)
     write_chosen(folder)
     write_classes(folder, BATCH)
+    write_heads(folder, BATCH)
     write_interchange(folder)
     write_board(folder)
     write_camera(folder)
@@ -327,4 +331,5 @@ if __name__ == "__main__":
     of_integers.write(folder / "int8.tflite")
     converter.build(of_rows, micro_batch=2, **whole).write(folder / "int8-by-2.tflite")
     write_traces(folder)
+    write_learned_head(folder)
     of_integers.export_inference(folder / "int8.plain", folder / "trace-weights-in-int8.state")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from converter.ir import Graph, Node, Op, Value, nested
 from converter.ir.graph import to_text
 from converter.program import checksum
 from converter.program.flatbuffer.buffers import Buffers
-from converter.program.heads import HEADS, of_entry
+from converter.program.heads import HEADS, NAME, of_entry
 from converter.program.manifest import FEATURES, MANIFEST, ON_FEATURES
 from converter.support.errors import UsageError
 from converter.support.files import Mapped, write_atomically
@@ -75,7 +74,7 @@ def options_of_heads(options: Options, names: Sequence[str]) -> dict[str, Option
     Raises:
         UsageError: a name is none, or one asks for what a file of several heads has not.
     """
-    if len(names) < 2 or not all(isinstance(n, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", n) for n in names):
+    if len(names) < 2 or not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
         raise UsageError(
             f"models are two heads or more by name, of letters, digits, dots, - and _: not {list(names)!r}",
             page="arguments",
@@ -174,16 +173,21 @@ def heads_of(begun: Mapping[str, Begun]) -> Heads:
 
 
 def _named(parts: Parts, head: str) -> Parts:
-    """Return the parts of a program that is of a head, also where another head is the same: so are its states."""
+    """Return the parts of a program that is of a head, as its states and memories are, whatever the other heads are."""
     manifest, identity = parts.manifest, parts.manifest.identity
     assert identity is not None
+
+    def own(digest: str) -> str:
+        return hashlib.sha256(f"{digest} {head}".encode()).hexdigest()[: len(digest)]
+
     manifest = replace(
         manifest,
-        graph_hash=hashlib.sha256(f"{manifest.graph_hash} {head}".encode()).hexdigest(),
+        graph_hash=own(manifest.graph_hash),
         identity=replace(
             identity,
             optimizer=f"{identity.optimizer} of the head {head}",
-            update=hashlib.sha256(f"{identity.update} {head}".encode()).hexdigest()[: len(identity.update)],
+            forward=own(identity.forward),
+            update=own(identity.update),
         ),
     )
     return parts._replace(manifest=manifest, metadata={**parts.metadata, MANIFEST: manifest.to_bytes()})

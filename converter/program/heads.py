@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from converter.program.manifest import FEATURES
@@ -10,6 +11,10 @@ from converter.support.errors import UsageError, nearest
 
 #: The metadata entry with the names of the heads, in order.
 HEADS = "pocketune.heads"
+#: What a head may be called.
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+#: So many names are told.
+_MOST = 20
 
 
 def of_entry(entry: str, head: str) -> str:
@@ -31,17 +36,18 @@ def metadata_of(metadata: Mapping[str, memoryview], head: str | None) -> Mapping
     """
     if HEADS not in metadata:
         if head is not None:
-            raise UsageError(f"it has one head, and no head {head!r}: leave head= out", page="program-files")
+            raise UsageError(f"it has one head, and no head {head!r}: leave the head out", page="program-files")
         return metadata
     names = _names(metadata[HEADS])
+    told = ", ".join(names[:_MOST]) + ", ..." * (len(names) > _MOST)
     if head is None:
         raise UsageError(
-            f"it holds several heads: {', '.join(names)}. Say which: head={names[0]!r}", page="program-files"
+            f"it holds several heads: {told}. Say which: head={names[0]!r} in Python, --head {names[0]} of a command "
+            "that takes it; others take a program of one head",
+            page="program-files",
         )
     if head not in names:
-        raise UsageError(
-            f"it has no head {head!r}.{nearest(head, names)} It has {', '.join(names)}.", page="program-files"
-        )
+        raise UsageError(f"it has no head {head!r}.{nearest(str(head), names)} It has {told}.", page="program-files")
     own = {}
     for name, data in metadata.items():
         base, slash, rest = name.partition("/")
@@ -56,8 +62,8 @@ def metadata_of(metadata: Mapping[str, memoryview], head: str | None) -> Mapping
 def _names(entry: memoryview) -> list[str]:
     try:
         names = json.loads(bytes(entry))
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) and NAME.fullmatch(n) for n in names):
         raise UsageError("its list of heads is damaged: build it again", page="program-files")
     return names

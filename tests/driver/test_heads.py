@@ -12,7 +12,8 @@ import pytest
 import converter
 from converter.driver.heads import SIGNATURES, Heads
 from converter.program.file import read_program
-from converter.runtime import TrainingSession
+from converter.program.heads import HEADS, metadata_of
+from converter.runtime import ReplayMemory, TrainingSession
 from converter.runtime.export import export_inference
 from converter.support.errors import UsageError
 from jax_frontend import Model
@@ -121,6 +122,17 @@ def test_a_state_of_another_head_is_refused_by_both_names(tmp_path: Path) -> Non
     assert close_to == after
 
 
+def test_rows_of_another_head_are_never_replayed(tmp_path: Path) -> None:
+    same = models()["birds"]
+    heads = converter.build_heads({"mine": same, "yours": same}, update="head", batch=BATCH)
+    manifests = {head: program.manifest for head, program in heads.programs.items()}
+    with TrainingSession(heads.data, head="mine") as session:
+        session.remember(ReplayMemory(tmp_path / "mine.memory", manifests["mine"]), *rows("birds"))
+    assert ReplayMemory(tmp_path / "mine.memory", manifests["mine"]).seen == len(rows("birds")[0])
+    with pytest.raises(UsageError, match=r"another program: .*the head of a file of several"):
+        ReplayMemory(tmp_path / "mine.memory", manifests["yours"])
+
+
 def test_another_backbone_is_refused_by_its_first_layer() -> None:
     other = _rng().normal(size=(8, 8)).astype(np.float32)
     with pytest.raises(UsageError, match="no backbone in common: their frozen first layers differ at second"):
@@ -147,3 +159,9 @@ def test_what_is_refused() -> None:
         TrainingSession(alone("birds").data, head="birds")
     with pytest.raises(UsageError, match="runs on the CPU"):
         TrainingSession(data, head="birds", accelerator="web:wasm")
+
+
+@pytest.mark.parametrize("names", ["[]", "null", '["birds", "frog/"]', '["birds", frogs"]', "[" * 100_000, "{}"])
+def test_a_damaged_list_of_heads_is_refused(names: str) -> None:
+    with pytest.raises(UsageError, match="its list of heads is damaged"):
+        metadata_of({HEADS: memoryview(names.encode())}, "birds")

@@ -26,8 +26,8 @@ export function floats(name: string): Float32Array {
   return new Float32Array(bytes(name).buffer);
 }
 
-export async function program(name: string): Promise<Program> {
-  return await Program.open(bytes(`${name}.tflite`));
+export async function program(name: string, head?: string): Promise<Program> {
+  return await Program.open(bytes(`${name}.tflite`), head);
 }
 
 export function manifestOf(name: string): string {

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { utf8 } from "../trainer/bytes.ts";
 import { readManifest } from "../trainer/manifest/manifest-checks.ts";
+import { metadataOf } from "../trainer/program/heads.ts";
 import { ModelMetadata } from "../trainer/program/model-metadata.ts";
 import { Random } from "../trainer/session/random.ts";
 import { DamagedProgramError, NewerProgramError, PocketuneError, Program, ProgramError } from "../trainer.ts";
@@ -10,10 +11,11 @@ import { bytes, manifestOf, program } from "./fixture.ts";
 import { mutated, mutatedText } from "./mutations.ts";
 
 const whole = bytes("mlp-variables.tflite");
+const several = bytes("heads.tflite");
 
 /** A changed program whose checksum is right. */
-function resealed(change: (text: string) => string): Uint8Array {
-  const text = change(Buffer.from(whole).toString("latin1"));
+function resealed(change: (text: string) => string, of = whole): Uint8Array {
+  const text = change(Buffer.from(of).toString("latin1"));
   const start = text.indexOf("pocketune-sha256:") + "pocketune-sha256:".length;
   const parts = (digits: string) => Buffer.from(text.slice(0, start) + digits + text.slice(start + 64), "latin1");
   return parts(
@@ -68,6 +70,33 @@ test("a changed program with a good checksum is checked all the same", async () 
   await assert.rejects(Program.open(lacking), DamagedProgramError);
 });
 
+test("one head of a file of several is a program, with what is of the other left out", async () => {
+  const [birds, frogs] = [await Program.open(several, "birds"), await Program.open(several, "frogs")];
+  assert.deepEqual([birds.manifest.classes, frogs.manifest.classes], [4, 6]);
+  assert.deepEqual([birds.stored("infer_features"), frogs.stored("features")], ["birds/infer_features", "features"]);
+  assert.notDeepEqual(birds.initialState(), frogs.initialState());
+  const alone = await program("mlp-variables");
+  assert.deepEqual([alone.head, alone.stored("train")], [undefined, "train"]);
+});
+
+test("a file of several heads is refused without one, and a head that is not there, by what there is", async () => {
+  await assert.rejects(Program.open(several), /several heads: birds, frogs. Say which: Program.open\(bytes, "birds"\)/);
+  await assert.rejects(Program.open(several, "frog"), /it has no head 'frog': it has birds, frogs/);
+  await assert.rejects(Program.open(whole, "birds"), /it has one head, and no head 'birds': leave the head out/);
+  for (const [names, said] of [
+    ['["birds","frog/"]', /list of heads is damaged/],
+    ['["birds", frogs"]', /list of heads is damaged/],
+    ["[]", /list of heads is damaged/],
+    ['["birds", "foxes"]', /no head 'frogs': it has birds, foxes/],
+  ] as const) {
+    const damaged = resealed((text) => text.replace('["birds", "frogs"]', names.padEnd(18)), several);
+    await assert.rejects(Program.open(damaged, "frogs"), said);
+  }
+  const lacking = resealed((text) => text.replaceAll("pocketune.initial/frogs", "pocketune.initial/foxes"), several);
+  await Program.open(lacking, "birds");
+  await assert.rejects(Program.open(lacking, "frogs"), DamagedProgramError);
+});
+
 test("a newer format is told apart from damage", () => {
   const text = manifestOf("mlp-variables");
   for (const newer of [text.replace("pocketune/1", "pocketune/2"), '{"format":"pocketune/2","all":"new"}']) {
@@ -104,7 +133,7 @@ test("what is no manifest at all is refused in words", () => {
 });
 
 /** Hostile files: whatever comes, there is an answer or a typed error. */
-test("six thousand flatbuffers and four thousand manifests", () => {
+test("six thousand flatbuffers, four thousand manifests and as many lists of heads", () => {
   const random = new Random(1n);
   const entry = utf8(manifestOf("mlp-by-2-stateless"));
   let accepted = 0;
@@ -120,5 +149,8 @@ test("six thousand flatbuffers and four thousand manifests", () => {
   for (let i = 0; i < 6000; i++)
     attempt(() => new ModelMetadata(mutated(whole, random, 4)).entries("pocketune.initial/"));
   for (let i = 0; i < 4000; i++) attempt(() => readManifest(mutatedText(entry, random)));
-  assert.ok(accepted < 10_000);
+  const names = utf8('["birds", "frogs"]');
+  for (let i = 0; i < 4000; i++)
+    attempt(() => metadataOf(new Map([["pocketune.heads", mutatedText(names, random)]]), "frogs"));
+  assert.ok(accepted < 14_000);
 });

@@ -20,6 +20,7 @@ interface Trace {
   rate_scale: number;
   patience: number | null;
   skip: [number, number] | null;
+  head: string | null;
   fed: "float32" | "uint8" | "int8" | "int32";
   events: Record<string, unknown>[];
 }
@@ -57,8 +58,8 @@ function told(event: TrainEvent): Record<string, unknown>[] {
   }
 }
 
-async function opened({ program: of }: Trace, store = new MemoryStore()): Promise<Trainer> {
-  return await Trainer.open(await program(of), runtime, store);
+async function opened({ program: of, head }: Trace, store = new MemoryStore()): Promise<Trainer> {
+  return await Trainer.open(await program(of, head ?? undefined), runtime, store);
 }
 
 function planOf({ epochs, seed, learning_rate: rate, rate_scale: rateScale, patience, skip }: Trace): Plan {

@@ -338,7 +338,7 @@ def _difference(there: Contents, manifest: Manifest) -> str | None:
     if owner.version != here.version:
         return "it was built by another version of Pocketune, and whether both compute the same cannot be told"
     if owner.forward != here.forward:
-        return "the forward computation differs"
+        return "the forward computation differs, or the head of a file of several"
     if there.keeps == "features" and owner.frozen != here.frozen:
         return "the frozen weights differ, and features are kept"
     if there.keeps == "features" and owner.int8 != here.int8:

@@ -1,6 +1,7 @@
 import { type CompiledModel, type LiteRt, loadLiteRt, supportsFeature, Tensor, type TypedArray } from "@litertjs/core";
 import { messageOf, RuntimeFailedError } from "../errors.ts";
 import type { Dtype } from "../manifest/manifest-records.ts";
+import type { Program } from "../program/program.ts";
 import type { Values } from "../program/samples.ts";
 import type { RuntimeFactory, RuntimeReport, RuntimeTensor, TrainingRuntime } from "./runtime.ts";
 
@@ -34,7 +35,7 @@ export function liteRt(source: LiteRtSource = {}): RuntimeFactory {
     }
     try {
       const model = await (await engine).loadAndCompile(program.data, { accelerator: "wasm" });
-      return new LiteRtRuntime(model, { runtime: NAME, runs: "wasm", fallback: null });
+      return new LiteRtRuntime(model, program, { runtime: NAME, runs: "wasm", fallback: null });
     } catch (error) {
       throw new RuntimeFailedError(`${NAME} does not take the program: ${messageOf(error)}`, { cause: error });
     }
@@ -95,6 +96,7 @@ async function prepare(script: string): Promise<void> {
 class LiteRtRuntime implements TrainingRuntime {
   constructor(
     private readonly model: CompiledModel,
+    private readonly program: Program,
     readonly report: RuntimeReport,
   ) {}
 
@@ -106,7 +108,7 @@ class LiteRtRuntime implements TrainingRuntime {
     const given: Record<string, Tensor> = {};
     for (const [name, input] of inputs) if (input instanceof LiteRtTensor) given[name] = input.tensor;
     try {
-      const results = await this.model.run(signature, given);
+      const results = await this.model.run(this.program.stored(signature), given);
       return new Map(Object.entries(results).map(([name, tensor]) => [name, new LiteRtTensor(tensor)]));
     } catch (error) {
       throw failure(error);

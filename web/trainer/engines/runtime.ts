@@ -29,7 +29,7 @@ export interface TrainingRuntime {
   readonly report: RuntimeReport;
   /** A copy of numbers as a tensor. */
   put(spec: { shape: number[]; dtype: Dtype }, values: Values): RuntimeTensor;
-  /** Runs a signature. It leaves its inputs as they are, and gives every output in a tensor of its own. */
+  /** Runs a signature of the manifest. It leaves its inputs as they are, and gives every output in a tensor of its own. */
   run(signature: string, inputs: Map<string, RuntimeTensor>): Promise<Map<string, RuntimeTensor>>;
   close(): void;
 }

@@ -6,6 +6,7 @@ import { ELEMENT_BYTES, type StateTensor } from "../manifest/manifest-records.ts
 import { places } from "../manifest/view.ts";
 import { piecesOf } from "./assembly.ts";
 import { verifyChecksum } from "./checksum.ts";
+import { metadataOf, ofSignature } from "./heads.ts";
 import { realTensors } from "./integers.ts";
 import { damagedAssembly } from "./known.ts";
 import { ModelMetadata } from "./model-metadata.ts";
@@ -25,14 +26,19 @@ export class Program {
     private readonly metadata: Map<string, Bytes>,
     /** What it says about itself. */
     readonly manifest: Manifest,
+    /** Which of the heads of a file of several; undefined of a file of one. */
+    readonly head: string | undefined,
   ) {}
 
-  /** Opens the bytes of a `.tflite` (copied). Throws ProgramError: not one bit of it may differ from what was built. */
-  static async open(bytes: ArrayBuffer | Uint8Array): Promise<Program> {
+  /**
+   * Opens the bytes of a `.tflite` (copied), or one of the heads of a file of several. Throws ProgramError: not one bit of
+   * it may differ from what was built.
+   */
+  static async open(bytes: ArrayBuffer | Uint8Array, head?: string): Promise<Program> {
     const data = new Uint8Array(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes));
     await verifyChecksum(data);
     const model = new ModelMetadata(data);
-    const metadata = model.entries(INITIAL, FROZEN, INFERENCE);
+    const metadata = metadataOf(model.entries(INITIAL, FROZEN, INFERENCE), head);
     const entry = metadata.get(MANIFEST);
     if (!entry) throw new DamagedProgramError("it is no Pocketune program: it has no manifest");
     const manifest = readManifest(entry);
@@ -43,7 +49,12 @@ export class Program {
         throw new DamagedProgramError(`its entry '${INITIAL}${tensor.tensor}' is missing or of another size`);
       }
     }
-    return new Program(data, model, metadata, manifest);
+    return new Program(data, model, metadata, manifest, head);
+  }
+
+  /** What a signature of the manifest is called in the file. */
+  stored(signature: string): string {
+    return ofSignature(signature, this.head);
   }
 
   /** The state as built. */

@@ -104,7 +104,8 @@ export class RowKind {
     if (there.owner.version !== owner.version) {
       return "it was built by another version of Pocketune, and whether both compute the same cannot be told";
     }
-    if (there.owner.forward !== owner.forward) return "the forward computation differs";
+    if (there.owner.forward !== owner.forward)
+      return "the forward computation differs, or the head of a file of several";
     if (keepsFeatures && there.owner.frozen !== owner.frozen) {
       return "the frozen weights differ, and features are kept";
     }

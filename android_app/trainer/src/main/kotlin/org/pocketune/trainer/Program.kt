@@ -17,15 +17,20 @@ private const val INFERENCE = "pocketune.inference"
  * A checked training program.
  *
  * @property manifest what it says about itself.
+ * @property head which of the heads of a file of several; null of a file of one.
  */
 class Program private constructor(
     private val bytes: ByteBuffer,
     private val model: ModelMetadata,
     private val metadata: Map<String, ByteBuffer>,
     val manifest: Manifest,
+    val head: String?,
 ) {
     /** The `.tflite` in a direct buffer in native order, read-only: the very bytes that were checked. */
     val data: ByteBuffer get() = bytes.asReadOnlyBuffer().apply { clear() }.order(ByteOrder.nativeOrder())
+
+    /** What a [signature] of the manifest is called in the file. */
+    fun stored(signature: String): String = Heads.stored(signature, head)
 
     /** The built value of a state tensor, little-endian; in the file one element stands for a tensor of equal ones. */
     fun initial(tensor: StateTensor): ByteBuffer {
@@ -67,34 +72,36 @@ class Program private constructor(
 
     companion object {
         /**
-         * Opens a `.tflite` file. It is mapped, not read: another may be renamed over it, but nobody may write into it.
-         * Throws [ProgramException]: not one bit of it may differ from what was built.
+         * Opens a `.tflite` file, or with [head] one of the heads of a file of several. It is mapped, not read: another may be
+         * renamed over it, but nobody may write into it. Throws [ProgramException]: not one bit of it may differ from what
+         * was built.
          */
-        fun open(file: File): Program =
+        fun open(file: File, head: String? = null): Program =
             try {
-                file.inputStream().use { it.channel.run { open(this, 0, size()) } }
+                file.inputStream().use { it.channel.run { open(this, 0, size(), head) } }
             } catch (error: IOException) {
                 throw DamagedProgramException("cannot read $file: ${error.lastLine()}", error)
             }
 
         /** The same from a part of a file, as an app's uncompressed asset is one; the caller closes the channel. */
         @Throws(IOException::class)
-        fun open(channel: FileChannel, start: Long, size: Long): Program {
+        fun open(channel: FileChannel, start: Long, size: Long, head: String? = null): Program {
             if (size > Int.MAX_VALUE) throw DamagedProgramException("it is larger than 2 GiB, no program is")
-            return checked(channel.map(FileChannel.MapMode.READ_ONLY, start, size))
+            return checked(channel.map(FileChannel.MapMode.READ_ONLY, start, size), head)
         }
 
         /** The same from a stream, read to the end into memory; the caller closes it. */
         @Throws(IOException::class)
-        fun open(stream: InputStream): Program = open(stream.readBytes())
+        fun open(stream: InputStream, head: String? = null): Program = open(stream.readBytes(), head)
 
         /** The same from memory; the array is copied. */
-        fun open(bytes: ByteArray): Program = checked(directBuffer(bytes.size).apply { fillFrom(ByteBuffer.wrap(bytes)) })
+        fun open(bytes: ByteArray, head: String? = null): Program =
+            checked(directBuffer(bytes.size).apply { fillFrom(ByteBuffer.wrap(bytes)) }, head)
 
-        private fun checked(data: ByteBuffer): Program {
+        private fun checked(data: ByteBuffer, head: String?): Program {
             verifyChecksum(data)
             val model = ModelMetadata(data)
-            val metadata = model.entries(INITIAL, FROZEN, INFERENCE)
+            val metadata = Heads.metadata(model.entries(INITIAL, FROZEN, INFERENCE), head)
             val manifest = readManifest(
                 metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
             )
@@ -109,7 +116,7 @@ class Program private constructor(
                     throw DamagedProgramException("its entry '$INITIAL${tensor.tensor}' is missing or of another size")
                 }
             }
-            return Program(data, model, metadata, manifest)
+            return Program(data, model, metadata, manifest, head)
         }
     }
 }

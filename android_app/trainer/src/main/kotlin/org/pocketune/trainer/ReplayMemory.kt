@@ -271,7 +271,7 @@ internal class RowKind(private val manifest: Manifest) {
         return when {
             there.owner.version != owner.version ->
                 "it was built by another version of Pocketune, and whether both compute the same cannot be told"
-            there.owner.forward != owner.forward -> "the forward computation differs"
+            there.owner.forward != owner.forward -> "the forward computation differs, or the head of a file of several"
             isKept && there.owner.frozen != owner.frozen -> "the frozen weights differ, and features are kept"
             isKept && there.owner.int8 != owner.int8 -> "other frozen layers are rounded there, and features are kept"
             isKept && "features" !in manifest.signatures -> "features are kept, and this program has no signature 'features'"

@@ -28,6 +28,12 @@ class FuzzTest {
     }
 
     @Test
+    fun `damaged lists of heads`() {
+        val names = "[\"birds\", \"frogs\"]".toByteArray()
+        fuzz(10_000) { Heads.metadata(mapOf("pocketune.heads" to ByteBuffer.wrap(mutatedText(names))), "frogs") }
+    }
+
+    @Test
     fun `damaged manifests`() {
         for (bytes in listOf(program, Fixture.file("mlp-by-2-stateless.tflite").readBytes())) {
             val entries = ModelMetadata(ByteBuffer.wrap(bytes)).entries("pocketune.initial/")

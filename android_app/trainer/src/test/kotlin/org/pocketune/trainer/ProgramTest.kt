@@ -15,6 +15,7 @@ import org.junit.jupiter.api.Test
 class ProgramTest {
     private val bytes = Fixture.file("mlp-variables.tflite").readBytes()
     private val manifest = manifestOf("mlp-variables")
+    private val several = Fixture.file("heads.tflite").readBytes()
 
     @Test
     fun `programs of the compiler open`() {
@@ -50,6 +51,40 @@ class ProgramTest {
         assertTrue("no manifest" in failure.message.orEmpty())
         val lacking = String(bytes, Charsets.ISO_8859_1).replace("pocketune.initial/a/b", "pocketune.initial/a/X")
         assertFailsWith<DamagedProgramException> { Program.open(resealed(lacking)) }
+    }
+
+    @Test
+    fun `one head of a file of several is a program, with what is of the other left out`() {
+        val (birds, frogs) = listOf("birds", "frogs").map { Program.open(several, it) }
+        assertEquals(listOf(4, 6), listOf(birds.manifest.classes, frogs.manifest.classes))
+        assertEquals(listOf("birds/infer_features", "features"), listOf(birds.stored("infer_features"), frogs.stored("features")))
+        assertEquals(birds.manifest.graphHash, Program.open(Fixture.file("heads.tflite"), head = "birds").manifest.graphHash)
+        assertEquals(birds.manifest.graphHash, Program.open(several.inputStream(), head = "birds").manifest.graphHash)
+        val alone = Program.open(bytes)
+        assertEquals(listOf(null, "train"), listOf(alone.head, alone.stored("train")))
+    }
+
+    @Test
+    fun `a file of several heads is refused without one, and a head that is not there, by what there is`() {
+        fun assertRefused(said: String, open: () -> Program) {
+            val refused = assertFailsWith<DamagedProgramException>(block = { open() })
+            assertTrue(said in refused.message.orEmpty(), "$refused")
+        }
+        assertRefused("it holds several heads: birds, frogs. Say which: Program.open(..., head = \"birds\")") { Program.open(several) }
+        assertRefused("it has no head 'frog': it has birds, frogs") { Program.open(several, "frog") }
+        assertRefused("it has one head, and no head 'birds': leave the head out") { Program.open(bytes, "birds") }
+        val (text, list) = String(several, Charsets.ISO_8859_1) to "[\"birds\", \"frogs\"]"
+        for ((names, said) in listOf(
+            "[\"birds\",\"frog/\"]" to "list of heads is damaged",
+            "[\"birds\", frogs\"]" to "list of heads is damaged",
+            "[]" to "list of heads is damaged",
+            "[\"birds\", \"foxes\"]" to "no head 'frogs': it has birds, foxes",
+        )) {
+            assertRefused(said) { Program.open(resealed(text.replace(list, names.padEnd(list.length))), "frogs") }
+        }
+        val lacking = resealed(text.replace("pocketune.initial/frogs", "pocketune.initial/foxes"))
+        Program.open(lacking, "birds")
+        assertRefused("pocketune.initial/") { Program.open(lacking, "frogs") }
     }
 
     @Test

@@ -6,7 +6,7 @@ import com.google.ai.edge.litert.TensorBuffer
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import org.pocketune.trainer.Dtype
-import org.pocketune.trainer.Manifest
+import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.RuntimeReport
 import org.pocketune.trainer.TensorSpec
@@ -18,9 +18,11 @@ import org.pocketune.trainer.TrainingRuntime
  */
 internal class LitertRuntime(
     private val model: CompiledModel,
-    private val manifest: Manifest,
+    private val program: Program,
     override val report: RuntimeReport,
 ) : TrainingRuntime {
+    private val manifest = program.manifest
+
     private class Tensor(private val spec: TensorSpec, val buffer: TensorBuffer) : AutoCloseable by buffer {
         private val floats = FloatArray(if (spec.dtype == Dtype.FLOAT32) spec.size else 0)
         private val ints = IntArray(if (spec.dtype == Dtype.INT32) spec.size else 0)
@@ -67,7 +69,7 @@ internal class LitertRuntime(
         explained("LiteRT could not run $signature") {
             val entry = entries.getOrPut(signature) { entry(signature) }
             for ((name, tensor) in entry.inputs) tensor.write(inputs.getValue(name))
-            model.run(entry.inputs.mapValues { it.value.buffer }, entry.outputs.mapValues { it.value.buffer }, signature)
+            model.run(entry.inputs.mapValues { it.value.buffer }, entry.outputs.mapValues { it.value.buffer }, program.stored(signature))
             for ((name, tensor) in entry.outputs) tensor.read(outputs.getValue(name))
         }
     }
@@ -82,7 +84,7 @@ internal class LitertRuntime(
         val made = ArrayList<Tensor>()
         try {
             fun tensors(specs: List<TensorSpec>, make: (String, String) -> TensorBuffer) =
-                specs.associate { it.name to Tensor(it, make(it.name, signature)).also(made::add) }
+                specs.associate { it.name to Tensor(it, make(it.name, program.stored(signature))).also(made::add) }
             return Entry(tensors(spec.inputs, model::createInputBuffer), tensors(spec.outputs, model::createOutputBuffer))
         } catch (error: Exception) {
             made.forEach { it.close() }

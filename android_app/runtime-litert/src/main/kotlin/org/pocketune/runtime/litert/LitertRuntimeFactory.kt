@@ -149,7 +149,7 @@ class LitertRuntimeFactory(
             val report = RuntimeReport("LiteRT", asked, runs, detail, fallback)
             val path = (if (runs == Accelerator.NPU) forNpu else file).path
             val model = explained("LiteRT does not take the program") { CompiledModel.create(path, options, environment) }
-            return LitertRuntime(model, manifest, report)
+            return LitertRuntime(model, program, report)
         }
     }
 }

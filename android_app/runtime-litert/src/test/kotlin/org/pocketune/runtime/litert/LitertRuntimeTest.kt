@@ -14,6 +14,13 @@ import kotlin.test.assertTrue
 import kotlinx.coroutines.flow.filterIsInstance
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.runBlocking
+import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.float
+import kotlinx.serialization.json.int
+import kotlinx.serialization.json.jsonArray
+import kotlinx.serialization.json.jsonObject
+import kotlinx.serialization.json.jsonPrimitive
+import kotlinx.serialization.json.long
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import org.junit.jupiter.params.ParameterizedTest
@@ -48,6 +55,22 @@ class LitertRuntimeTest {
         val (losses, report) = trained(name, FakeLitert(), preference = emptyList())
         assertClose(name, losses, 1e-5f)
         assertEquals(RuntimeReport("LiteRT", Accelerator.CPU, Accelerator.CPU, "1 thread"), report)
+    }
+
+    @Test
+    fun `a head of a file of several trains as on the host`(): Unit = runBlocking {
+        natives
+        Native.current = FakeLitert()
+        val trace = Json.parseToJsonElement(File(programs, "traces.json").readText()).jsonObject.getValue("the-other-head").jsonObject
+        val (first, end) = trace.getValue("rows").jsonArray.map { it.jsonPrimitive.int }
+        val plan = Plan(epochs = 2, learningRate = LearningRate.Constant(0.02f), seed = trace.getValue("seed").jsonPrimitive.long)
+        val program = Program.open(File(programs, "heads.tflite"), head = "birds")
+        val losses = Trainer.open(program, LitertRuntimeFactory(folder, emptyList()), Store(File(folder, "store"))).use { trainer ->
+            trainer.fit(samples("mlp").subList(first, end), plan).filterIsInstance<TrainEvent.Step>().toList().map { it.loss }
+        }
+        val expected = trace.getValue("events").jsonArray.mapNotNull { it.jsonObject["loss"].takeIf { _ -> "step" in it.jsonObject } }
+        assertEquals(expected.size, losses.size)
+        for ((i, loss) in expected.withIndex()) assertTrue(abs(loss.jsonPrimitive.float - losses[i]) < 1e-5f, "step $i: ${losses[i]}")
     }
 
     @Test

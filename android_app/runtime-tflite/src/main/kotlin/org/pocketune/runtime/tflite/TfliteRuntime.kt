@@ -3,7 +3,7 @@ package org.pocketune.runtime.tflite
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import org.pocketune.trainer.Dtype
-import org.pocketune.trainer.Manifest
+import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.RuntimeReport
 import org.pocketune.trainer.TensorSpec
@@ -22,12 +22,15 @@ import org.tensorflow.lite.Tensor
 internal class TfliteRuntime(
     private val interpreter: Interpreter,
     private val delegate: Delegate?,
-    private val manifest: Manifest,
+    private val program: Program,
     override val report: RuntimeReport,
 ) : TrainingRuntime {
+    private val manifest = program.manifest
+
     init {
         val keys = interpreter.signatureKeys.toSet()
-        for ((name, signature) in manifest.signatures) {
+        for ((own, signature) in manifest.signatures) {
+            val name = program.stored(own)
             if (name !in keys) refuse("it has no signature $name")
             check(name, interpreter.getSignatureInputs(name), signature.inputs) {
                 interpreter.getInputTensorFromSignature(it, name)
@@ -43,7 +46,7 @@ internal class TfliteRuntime(
         check(expected.inputs, inputs)
         check(expected.outputs, outputs)
         try {
-            interpreter.runSignature(inputs, outputs, signature)
+            interpreter.runSignature(inputs, outputs, program.stored(signature))
         } catch (error: RuntimeException) {
             throw RuntimeFailedException("TFLite could not run $signature: ${lastLine(error)}", error)
         }

@@ -82,7 +82,7 @@ class TfliteRuntimeFactory internal constructor(
             val options = Interpreter.Options().setNumThreads(threads).setUseXNNPACK(xnnpack)
             delegate?.let(options::addDelegate)
             interpreter = Interpreter(program.data, options)
-            return TfliteRuntime(interpreter, delegate, program.manifest, report)
+            return TfliteRuntime(interpreter, delegate, program, report)
         } catch (error: RuntimeException) {
             interpreter?.close()
             delegate?.close()

@@ -25,7 +25,7 @@ object Fixture {
 
     fun file(name: String) = File(programs, name)
 
-    fun program(name: String): Program = Program.open(file("$name.tflite"))
+    fun program(name: String, head: String? = null): Program = Program.open(file("$name.tflite"), head)
 
     fun ints(name: String): List<Int> = buffer(name).asIntBuffer().let { b -> List(b.limit()) { b.get(it) } }
 

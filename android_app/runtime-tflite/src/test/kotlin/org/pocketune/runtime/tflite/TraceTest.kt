@@ -49,7 +49,7 @@ class TraceTest {
 
     private fun replay(name: String, trace: JsonObject): Unit = runBlocking {
         val own = File(folder, name).apply { mkdir() }
-        val program = Fixture.program(trace.text("program"))
+        val program = Fixture.program(trace.text("program"), trace.getValue("head").jsonPrimitive.contentOrNull)
         Fixture.trainer(program, Store(own)).use { trainer ->
             val events = trainer.fit(samples(trace, "rows").orEmpty(), plan(trace), samples(trace, "held_out").orEmpty())
             val found = events.toList().mapNotNull(::told)

@@ -38,6 +38,7 @@ from converter.cli.options import (
     NOT_PRICED,
     BoardName,
     Debug,
+    Head,
     Json,
     Model,
     Out,
@@ -250,12 +251,13 @@ def schemes(
 @app.command()
 def inspect(
     file: ProgramPath,
+    head: Head = None,
     wide: Wide = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show what a program holds, or what of any other .tflite file may be trained, and where it is cut best."""
-    contents = read_survey(file) or read_contents(file)
+    contents = (read_survey(file) if head is None else None) or read_contents(file, head)
     if as_json:
         print_json(contents.to_json())
     else:
@@ -267,6 +269,7 @@ def profile(
     file: ProgramPath,
     steps: Annotated[int, typer.Option(min=1, help="How often each measurement is repeated.")] = 10,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores that a step may use.")] = 1,
+    head: Head = None,
     by: Annotated[Literal["layer", "operator"] | None, typer.Option(help="One table only; both without it.")] = None,
     wide: Wide = False,
     as_json: Json = False,
@@ -277,7 +280,7 @@ def profile(
     from converter.tools.measure.profile import profile as measure
 
     with Narrator(quiet).stage("measure"):
-        measured = measure(file, steps, threads)
+        measured = measure(file, steps, threads, head)
     if as_json:
         print_json({"file": str(file), **measured.to_json()})
     else:

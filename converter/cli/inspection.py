@@ -32,37 +32,40 @@ class Contents:
         manifest: what it says about itself.
         operators: for each subgraph, how often each operator occurs in it and in the bodies of its loops, the most
             frequent first.
+        head: which of the heads of a file of several; None of a file of one.
     """
 
     path: Path
     file_bytes: int
     manifest: Manifest
     operators: dict[str, dict[str, int]]
+    head: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
             "file": str(self.path),
             "file_bytes": self.file_bytes,
+            **({} if self.head is None else {"head": self.head}),
             "manifest": self.manifest.to_json(),
             "operators": self.operators,
         }
 
 
-def read_contents(path: Path) -> Contents:
-    """Reads a program file; nothing of it is run.
+def read_contents(path: Path, head: str | None = None) -> Contents:
+    """Reads a program file, or one head of a file of several; nothing of it is run.
 
     Raises:
         UsageError: there is no such file, it is damaged, or it is no program of Pocketune.
     """
-    program = read_program(path)
+    program = read_program(path, head)
     try:
-        operators = _with_bodies(count_operators(program.data))
+        operators = _with_bodies(program.own(count_operators(program.data).items()))
     except DAMAGED:
         raise UsageError(
             f"{path} is damaged: its operators cannot be read. Build or copy it again", page="command-line"
         ) from None
-    return Contents(path, len(program.data), program.manifest, operators)
+    return Contents(path, len(program.data), program.manifest, operators, head)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ Profile = Annotated[
     typer.Option(help="measured: tune for what operators cost on this machine, measured once, in half a minute."),
 ]
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
+Head = Annotated[str | None, typer.Option("--head", metavar="NAME", help="Which head, of a file of several.")]
 BoardName = Annotated[
     str | None,
     typer.Option("--board", metavar="NAME", help="Say whether it fits on a board (any other word lists them)."),

@@ -241,7 +241,8 @@ class Results:
             return
         manifest = contents.manifest
         self.heading(manifest)
-        self.line(f"{contents.path}, {size(contents.file_bytes)}, graph {manifest.graph_hash[:16]}")
+        head = "" if contents.head is None else f", head {contents.head}"
+        self.line(f"{contents.path}, {size(contents.file_bytes)}{head}, graph {manifest.graph_hash[:16]}")
         self.line()
         if card := [(self._short(name), self._short(text)) for name, text in manifest.card.items()]:
             self.table("Model card", ("", ""), card)

@@ -79,6 +79,8 @@ def options_of_heads(options: Options, names: Sequence[str]) -> dict[str, Option
             f"models are two heads or more by name, of letters, digits, dots, - and _: not {list(names)!r}",
             page="arguments",
         )
+    if FEATURES in names:
+        raise UsageError(f"a head cannot be called {FEATURES!r}, as the frozen layers are: rename it", page="arguments")
     if options.signatures != Options().signatures and set(options.signatures) != set(SIGNATURES):
         raise UsageError(
             f"signatures: those of a file of several heads are {', '.join(SIGNATURES)}: leave them out",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from converter.program.checksum import verify_checksum
 from converter.program.flatbuffer.metadata import ACCOUNT, read_metadata
-from converter.program.heads import metadata_of, of_signature
+from converter.program.heads import metadata_of, of_signature, of_subgraph
 from converter.program.manifest import (
     FROZEN,
     INFERENCE,
@@ -29,6 +30,7 @@ from converter.support.files import Mapped, open_regular
 
 #: What a program is read from: a path, its bytes, or the mapping of a large one.
 Readable = str | os.PathLike | bytes | Mapped
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class ProgramFile:
     def stored(self, signature: str) -> str:
         """Return what a signature of the manifest is called in the file."""
         return of_signature(signature, self.head)
+
+    def own(self, named: Iterable[tuple[str, T]]) -> dict[str, T]:
+        """Return what is given by subgraph, by the names of the manifest; what is of other heads is left out."""
+        return {own: each for name, each in named if (own := of_subgraph(name, self.head)) is not None}
 
     @property
     def path(self) -> str | None:

@@ -28,6 +28,17 @@ def of_signature(name: str, head: str | None) -> str:
     return name if head is None or name == FEATURES else f"{head}/{name}"
 
 
+def of_subgraph(name: str, head: str | None) -> str | None:
+    """Return what a subgraph of the file is called in the manifest of a head, None for one of another head.
+
+    Those of loops are named after the signature that runs them.
+    """
+    of, _, rest = name.partition("/")
+    if head is None or of == FEATURES:
+        return name
+    return rest if of == head else None
+
+
 def metadata_of(metadata: Mapping[str, memoryview], head: str | None) -> Mapping[str, memoryview]:
     """Return the metadata of a program, or of one head of a file of several as though it were alone.
 

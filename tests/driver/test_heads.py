@@ -151,6 +151,8 @@ def test_what_is_refused() -> None:
     for names in (["one"], ["a/b", "c"]):
         with pytest.raises(UsageError, match="two heads or more by name"):
             converter.build_heads(dict.fromkeys(names, models()["birds"]), update="head", batch=BATCH)
+    with pytest.raises(UsageError, match="a head cannot be called 'features'"):
+        converter.build_heads({"features": models()["birds"], "frogs": models()["frogs"]}, update="head", batch=BATCH)
     data = build().data
     for head, said in ((None, "several heads: birds, frogs"), ("frog", "no head 'frog'. Did you mean 'frogs'")):
         with pytest.raises(UsageError, match=said):

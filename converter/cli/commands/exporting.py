@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from converter.cli.options import Debug, ProgramPath
+from converter.cli.options import Debug, Head, ProgramPath
 from converter.cli.tables import Results
 from converter.program.file import read_program
 from converter.runtime.export import Exported, export_adapter, export_inference, export_weights, trained_weights
@@ -48,11 +48,12 @@ def export(
         Path | None,
         typer.Option("--model", metavar="MODEL.keras", help="For a .keras: what the program was built from."),
     ] = None,
+    head: Head = None,
     debug: Debug = False,
 ) -> None:
     """Take the trained model away: without variables, for inference alone, or its weights."""
     _check(out, model, {"--quantize": quantize, "--batch": batch, "--fast": fast or None})
-    program = read_program(file)
+    program = read_program(file, head)
     too_late()
     if model is not None:
         _write_keras(model, trained_weights(program, state), out)

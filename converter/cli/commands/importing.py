@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from converter.cli.options import Debug, ProgramPath
+from converter.cli.options import Debug, Head, ProgramPath
 from converter.cli.tables import Results
 from converter.program.file import read_program
 from converter.runtime.export import import_adapter
@@ -19,10 +19,11 @@ def import_state(
     file: ProgramPath,
     adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="A folder of PEFT, or a .gguf file of llama.cpp.")],
     out: Annotated[Path, typer.Option(metavar="NEW.state", help="The state to write.")],
+    head: Head = None,
     debug: Debug = False,
 ) -> None:
     """Make a state of a low-rank adapter of PEFT or llama.cpp, with which the program goes on."""
-    program = read_program(file)
+    program = read_program(file, head)
     too_late()
     left = import_adapter(program, adapter, out)
     results = Results()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from converter.cli.narration import Narrator
-from converter.cli.options import Debug, ProgramPath, Quiet
+from converter.cli.options import Debug, Head, ProgramPath, Quiet
 from converter.cli.tables import Results
 from converter.program.samples import read_samples
 from converter.support.words import size
@@ -38,6 +38,7 @@ def report(
     beside: Annotated[
         Path | None, typer.Option(metavar="OTHER.tflite", help="Another program: what differs, in all and by layer.")
     ] = None,
+    head: Head = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -46,7 +47,7 @@ def report(
 
     with Narrator(quiet).stage("write the report"):
         samples = None if data is None else read_samples(data)
-        make(file, out, state, run or (), measure, model_explorer, samples, beside)
+        make(file, out, state, run or (), measure, model_explorer, samples, beside, head)
     Results().line(f"wrote {out} ({size(out.stat().st_size)})")
     if model_explorer is not None:
         Results().line(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from converter.cli.as_json import print_json
-from converter.cli.options import Debug, Json
+from converter.cli.options import Debug, Head, Json
 from converter.cli.tables import Results
 from converter.program.file import read_program
 from converter.program.manifest import LOSS_OF_STEP
@@ -27,15 +27,18 @@ def state(
     against: Annotated[
         Path | None, typer.Option(metavar="FILE.tflite", help="A program: does the state go on there, and if not, why?")
     ] = None,
+    head: Head = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show what is in a saved state, and whether a program takes it."""
+    if head is not None and against is None:
+        raise UsageError("--head is of the program of --against FILE.tflite: name it", page="command-line")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = load_state(file)
     heard = [str(warning.message) for warning in said]
-    result = None if against is None else compared(found, StateSpec.of(read_program(against)))
+    result = None if against is None else compared(found, StateSpec.of(read_program(against, head)))
     if result is not None and (refusal := result.refusal()):
         raise UsageError(
             f"{' '.join([*heard, str(file)])} does not go on in {against}: {_why(result, refusal)}", page="state-files"

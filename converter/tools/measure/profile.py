@@ -101,13 +101,14 @@ class Profile:
         }
 
 
-def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) -> Profile:
+def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1, head: str | None = None) -> Profile:
     """Measures a training step and each of its operators.
 
     Args:
         path: the `.tflite`, or its bytes.
         steps: how often each is run.
         threads: processor cores to use.
+        head: which, of a file of several.
 
     Raises:
         UsageError: the file is missing, damaged, or no Pocketune program, or a number is below 1.
@@ -115,7 +116,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
     """
     if steps < 1 or threads < 1:
         raise UsageError(f"steps and threads must be at least 1, got {steps} and {threads}", page="program-files")
-    program = read_program(path)
+    program = read_program(path, head)
     operators = _operators(program)
     manifest = program.manifest
     calls = {name: 1 if name == "apply" else manifest.batch // manifest.micro_batch for name in operators}
@@ -144,7 +145,7 @@ def _operators(program: ProgramFile) -> dict[str, list[tuple[Origin, FileOperato
     origins = read_origins(program)
     wanted = called_by_step(program.manifest.signatures)
     try:
-        found = {name: operators for name, operators in OperatorFile(program.data).subgraphs() if name in wanted}
+        found = program.own(OperatorFile(program.data).subgraphs())
         return {name: list(zip(origins[name], found[name], strict=True)) for name in wanted}
     except (struct.error, IndexError, ValueError, KeyError):
         raise UsageError(

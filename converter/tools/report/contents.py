@@ -123,7 +123,8 @@ class ReportContents:
     def operators(self) -> dict[str, list[str]]:
         """The builtins of each subgraph in the file's order. Raises UsageError."""
         try:
-            return {name: [o.kind for o in ops] for name, ops in OperatorFile(self.program.data).subgraphs()}
+            found = self.program.own(OperatorFile(self.program.data).subgraphs())
+            return {name: [o.kind for o in operators] for name, operators in found.items()}
         except DAMAGED:
             raise UsageError("its operators cannot be read: build or copy it again", page="reports") from None
 

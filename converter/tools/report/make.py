@@ -31,6 +31,7 @@ def report(
     model_explorer: str | os.PathLike | None = None,
     data: Any = None,
     beside: str | os.PathLike | bytes | None = None,
+    head: str | None = None,
 ) -> Path:
     """Writes a page about a program: what trains and why, the memory of a step, what each layer costs.
 
@@ -46,7 +47,8 @@ def report(
         model_explorer: a folder for node data that Google's Model Explorer shows over its drawing of the program.
         data: samples (x, y), as for `TrainingSession.evaluate`: the page says what the program makes of them, as it was
             built and with the state.
-        beside: another program: the page says what differs, in all and by layer.
+        beside: another program, of one head: the page says what differs, in all and by layer.
+        head: which, of a file of several.
 
     Returns:
         The path of the page.
@@ -57,7 +59,7 @@ def report(
     """
     require("report", "a report")
     check_place(out)
-    file = read_program(program)
+    file = read_program(program, head)
     contents = _contents(file, profile)
     other = None if beside is None else compare(contents, contents_of(read_program(beside)))
     html = render(contents, [read_run(run) for run in runs], changes(file, state), figures(file, state, data), other)
@@ -72,7 +74,7 @@ def _contents(file: ProgramFile, profile: bool) -> ReportContents:
         return contents_of(file)
     from converter.tools.measure.profile import profile as measure
 
-    measured = measure(file.path or bytes(file.data))
+    measured = measure(file.path or bytes(file.data), head=file.head)
     return contents_of(file, measured.by("layer"))
 
 
@@ -111,7 +113,7 @@ def figures(program: ProgramFile, state: str | os.PathLike | None, data: Any) ->
         raise UsageError("data: there is no y: samples are x and y, to say how well the program does", page="reports")
     from converter.runtime import TrainingSession
 
-    with TrainingSession(program.path or bytes(program.data)) as session:
+    with TrainingSession(program.path or bytes(program.data), head=program.head) as session:
         before = session.evaluate(*data)
         if state is not None:
             session.restore(state)

@@ -49,7 +49,8 @@ def overlays(contents: ReportContents) -> dict[str, dict[str, Any]]:
         name: {"name": "bytes alive", "results": _alive(run), "gradient": _GRADIENT}
         for name, run in contents.runs.items()
     }
-    return files
+    stored = contents.program.stored
+    return {file: {stored(name): drawn for name, drawn in graphs.items()} for file, graphs in files.items()}
 
 
 def _alive(run: Run) -> dict[str, Any]:

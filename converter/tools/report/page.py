@@ -60,6 +60,7 @@ def render(
     }
     return environment.from_string(_file("page/report.html.j2")).render(
         manifest=manifest,
+        title=manifest.name if contents.program.head is None else f"{manifest.name}, head {contents.program.head}",
         notes=account.notes,
         trainable=account.trainable,
         flops=sum(manifest.costs.get(f"flops_{phase}") or 0 for phase in PHASES),

@@ -17,7 +17,7 @@ import jax_frontend
 from converter.backend import builtins as tfl
 from converter.backend.prepare.tiling import tile_batch
 from converter.backend.targets import target
-from converter.ir import Builder, Graph, TensorType, Value, evaluate, ops, verify
+from converter.ir import Builder, Graph, Parameter, TensorType, Value, evaluate, ops, verify
 from converter.runtime import TrainingSession
 from tests.driver.random_models import random_network
 from tests.models.oracle import Oracle
@@ -104,6 +104,23 @@ def test_some_channels_of_all_rows_are_those_of_a_few() -> None:
     tiled = tile_batch(net, EAGER)
     assert_same(net, tiled)
     assert [n.inputs[0].shape[0] for n in tiled.nodes if isinstance(n.op, ops.Conv2D)] == [2] * 8
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("choice", 2), ("statistic", BATCH)])
+def test_chosen_channels_are_those_of_a_few_rows_too(kind: Any, rows: int) -> None:
+    """No step writes which channels train; what a step writes between its readers is read once, by all rows."""
+    b = Builder()
+    channels = Value(TensorType((3,), np.dtype(np.int32)), "channels")
+    b.graph.parameters[channels] = Parameter("channels", np.array([1, 7, 30], np.int32), kind=kind)
+    filters = np.random.default_rng(2).normal(0, 0.1, (32, 1, 1, 3)).astype(np.float32)
+
+    def middle(x: Value) -> Value:
+        return b(ops.Add(), x, b(ops.Conv2D(), b(ops.Gather(3, distinct=True), x, channels), filters))
+
+    net = image_net(b, middle)
+    tiled = tile_batch(net, EAGER)
+    assert_same(net, tiled)
+    assert {n.inputs[0].shape[0] for n in tiled.nodes if isinstance(n.op, ops.Gather)} == {rows}
 
 
 def test_a_stretch_ends_where_least_is_joined() -> None:

@@ -6,7 +6,8 @@ import org.pocketune.trainer.PocketuneException
 
 private const val USAGE = """Usage, on x86_64 Linux:
   run FILE.kt [ARGUMENTS]                                 compiles a Kotlin file and runs its main
-  run PROGRAM.tflite [DATA.npz] [--epochs N] [--rate R]   trains the program, and writes what it became
+  run PROGRAM.tflite [DATA.npz] [--epochs N] [--rate R] [--head NAME]
+                                                          trains the program, and writes what it became
   run PROGRAM.tflite DATA.npz --superlink HOST:PORT [--idle SECONDS] [--poll SECONDS] [--personal PATTERN]...
                                                           takes part in federated rounds"""
 

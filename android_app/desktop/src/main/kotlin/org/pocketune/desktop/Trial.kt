@@ -18,13 +18,13 @@ import org.pocketune.trainer.Trainer
 /**
  * Trains a program as an app would. With a file of samples, of which every fifth is held out, it writes `NAME.learned/`, the
  * store of the state, and `NAME.mine.tflite`, the trained model as a plain file, into the current folder; without one
- * it trains on random numbers and keeps nothing.
+ * it trains on random numbers and keeps nothing. Of a head NAME is that of the file and, behind a dot, the head's.
  */
 internal fun tryOut(file: File, arguments: List<String>): Unit = runBlocking {
     val options = Options.of(arguments)
-    val program = Program.open(file)
+    val program = Program.open(file, options.head)
     val plan = Plan(options.epochs, options.rate?.let(LearningRate::Constant))
-    val name = file.nameWithoutExtension
+    val name = listOfNotNull(file.nameWithoutExtension, options.head).joinToString(".")
     if (options.data == null) {
         println("without DATA.npz it trains on random numbers and keeps nothing: the loss shows that it runs")
         val folder = Files.createTempDirectory("pocketune").toFile()
@@ -97,7 +97,7 @@ private fun words(evaluation: Evaluation): String {
 }
 
 /** What stands behind the program on the command line. */
-private class Options(val data: File?, val epochs: Int, val rate: Float?) {
+private class Options(val data: File?, val epochs: Int, val rate: Float?, val head: String?) {
     companion object {
         /** Throws [UsageException]. */
         fun of(arguments: List<String>): Options {
@@ -107,10 +107,12 @@ private class Options(val data: File?, val epochs: Int, val rate: Float?) {
                 if (name !in given) return null
                 return given[name]?.let(read) ?: throw UsageException("$name takes a number, got ${given[name]}")
             }
-            (given.keys - setOf("--epochs", "--rate")).firstOrNull()?.let { throw UsageException("unknown option $it") }
+            (given.keys - setOf("--epochs", "--rate", "--head")).firstOrNull()?.let { throw UsageException("unknown option $it") }
+            if ("--head" in given && given["--head"] == null) throw UsageException("--head takes the name of a head")
             if (files.size > 1) throw UsageException("one file of data, got ${files.map { it.value }}")
             val data = files.singleOrNull()?.let { File(it.value) }
-            return Options(data, number("--epochs", String::toIntOrNull) ?: 5, number("--rate", String::toFloatOrNull))
+            val epochs = number("--epochs", String::toIntOrNull) ?: 5
+            return Options(data, epochs, number("--rate", String::toFloatOrNull), given["--head"])
         }
     }
 }

@@ -15,6 +15,7 @@ import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import org.junit.jupiter.params.ParameterizedTest
 import org.junit.jupiter.params.provider.ValueSource
+import org.pocketune.trainer.DamagedProgramException
 import org.pocketune.trainer.Dtype
 import org.pocketune.trainer.Program
 import org.pocketune.trainer.Values
@@ -54,6 +55,16 @@ class TrialTest {
     fun `made-up samples train any program`(name: String) {
         loadAndroid()
         tryOut(File(programs, "$name.tflite"), listOf("--epochs", "1"))
+    }
+
+    @Test
+    fun `a head is trained by its name, and without one it is said which there are`() {
+        loadAndroid()
+        val file = File(programs, "heads.tflite")
+        tryOut(file, listOf("--epochs", "1", "--head", "frogs"))
+        val refused = assertFailsWith<DamagedProgramException> { tryOut(file, listOf("--epochs", "1")) }
+        assertContains(refused.message!!, "several heads: birds, frogs")
+        assertContains(assertFailsWith<UsageException> { tryOut(file, listOf("--head")) }.message!!, "takes the name of a head")
     }
 
     /** As `np.savez` writes it. */

@@ -37,6 +37,7 @@ from converter.driver.requests import (
 from converter.frontends.class_room import room_of
 from converter.frontends.source import Source
 from converter.frontends.table import reader_of
+from converter.frontends.wide_head import head_reads_of, with_head_reads
 from converter.ir import Graph
 from converter.ir.module import Module
 from converter.passes.manager import run
@@ -132,8 +133,12 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     request = Request.of(with_own_augmentation(opened, options))
     require("compiler", "compiling a model")
     check_preprocess(options.preprocess, request.target)
-    room = room_of(options.classes)
-    imported = cache(lambda rows: with_room(preprocessed(opened.source(rows), options.preprocess), room))
+    room, reads = room_of(options.classes), head_reads_of(options.head_reads)
+
+    @cache
+    def imported(rows: int) -> Source:
+        return with_head_reads(with_room(preprocessed(opened.source(rows), options.preprocess), room), reads)
+
     if options.memory_budget is None:
         return _plan(imported, request, needs_weights)
     budget, batch = parse_bytes(options.memory_budget), request.batch

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from converter.backend.targets import Target
+from converter.driver.option_fields import option
 from converter.driver.option_values import (
     check_card,
     check_keep_base,
@@ -24,29 +25,6 @@ from converter.training.schemes import UpdateScheme
 #: How many numbers of a row share a scale, by what `frozen` calls it; None: all of them.
 INT4_BLOCKS = {"int4": None, "int4-dynamic": None, "int4-blockwise": 32}
 INT4_BLOCKS |= {f"int4-blockwise-{block}": block for block in (64, 128)}
-
-
-def _option(
-    default: Any,
-    help: str = "",
-    *,
-    entry: Any = None,
-    shown: str | None = None,
-    choices: Sequence[str] = (),
-    in_manifest: bool = False,
-) -> Any:
-    """Declare an option.
-
-    Args:
-        default: its value where nothing is asked.
-        help: for the command line; without any it is not there.
-        entry: its type in a recipe, None where it has no entry.
-        shown: the default in words, for the command line.
-        choices: its values, where they are few.
-        in_manifest: whether the file says it.
-    """
-    said = {"help": help, "entry": entry, "shown": shown, "choices": tuple(choices)}
-    return field(default=default, metadata={**said, "in_manifest": in_manifest})
 
 
 @dataclass(frozen=True)
@@ -143,6 +121,9 @@ class Options:
             there are not yet have no share in softmax, loss and metrics.
         head: `class_means`: `session.set_class_means` sets the last layer, without a gradient, to that which finds the
             class with the nearest mean. Needs an `update` that trains that layer alone; adds the signature `features`.
+        head_reads: what the last layer reads beside its own input, by weights that begin at 0: `blocks`, the mean of
+            what each block of the model reads; `blocks/2`, of each of 2 x 2 parts of a picture, or 2 of a series;
+            `blocks:4`, of the last four blocks (Head2Toe, arXiv 2201.03529).
         cut: of a `.tflite` file: the name of a tensor or layer; what stands after it is left out.
         outputs: of a `.tflite` file or a PyTorch model: names of the outputs that are kept; None: all.
         length: of a language model: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
@@ -154,38 +135,38 @@ class Options:
         UsageError: a field has no such value, or two do not go together.
     """
 
-    loss: Any = _option(
+    loss: Any = option(
         None,
         "A name, or package.module:function (outputs, y) -> loss per example.",
         entry=Any,
         shown="what a Keras model was compiled with, else sparse_categorical_crossentropy",
     )
-    optimizer: Any = _option(
+    optimizer: Any = option(
         None,
         "A name, or package.module:factory of an optax transformation.",
         entry=Any,
         shown="what a Keras model was compiled with, else adam for a file (.tflite, .gguf) and sgd for other models",
     )
-    update: str | Mapping[str, Any] | UpdateScheme = _option(
+    update: str | Mapping[str, Any] | UpdateScheme = option(
         "full",
         "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, dora-16, skip-lora-8, channels-10, or "
         "a TOML or JSON file of rules.",
         entry=Any,
     )
-    batch: int = _option(8, "Rows of one training step.", entry=int, in_manifest=True)
-    micro_batch: int | None = _option(
+    batch: int = option(8, "Rows of one training step.", entry=int, in_manifest=True)
+    micro_batch: int | None = option(
         None,
         "Rows computed at once; the gradients of a step's micro-batches are added up.",
         entry=int,
         shown="the whole batch",
     )
-    target: str | Target = _option(
+    target: str | Target = option(
         "litert-2",
         "Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, tflm, gpu,litert-2, "
         "or a table of your own: mine.toml.",
         entry=str,
     )
-    state: str | None = _option(
+    state: str | None = option(
         None,
         "variables: the runtime keeps the weights. stateless: they go in and out. split: so too, and gradients "
         "and update are signatures of their own, for accelerators that round to float16.",
@@ -193,22 +174,22 @@ class Options:
         choices=("variables", "stateless", "split"),
         shown="what the target takes",
     )
-    y: Any = _option(
+    y: Any = option(
         None,
         "Type of one example's y for your own loss: int32, float32[10].",
         entry=str | dict[str, str],
         shown="like the output",
     )
-    signatures: Sequence[str] = _option(
+    signatures: Sequence[str] = option(
         ("train", "evaluate", "infer"),
         "What the program offers: train,evaluate,infer, features and generate, separated by commas.",
         entry=tuple[str, ...],
         shown="train,evaluate,infer",
     )
-    labels: Sequence[str] | None = _option(None, in_manifest=True)
-    preprocessing: Mapping[str, Any] | None = _option(None, in_manifest=True)
-    card: Mapping[str, str] | None = _option(None, entry=dict[str, str], in_manifest=True)
-    frozen: str = _option(
+    labels: Sequence[str] | None = option(None, in_manifest=True)
+    preprocessing: Mapping[str, Any] | None = option(None, in_manifest=True)
+    card: Mapping[str, str] | None = option(None, entry=dict[str, str], in_manifest=True)
+    frozen: str = option(
         "float32",
         "float32; int8 for frozen layers where the target gains by it, which needs --calibration; int4 for the weights "
         "of frozen dense layers and embeddings, an eighth of the memory; int4-blockwise: a scale for each 32; "
@@ -217,122 +198,129 @@ class Options:
         choices=("float32", "int8", *INT4_BLOCKS, "float16"),
         in_manifest=True,
     )
-    train_as: str = _option(
+    train_as: str = option(
         "float32",
         "int8: weights that train are kept as integers of eight bits, a quarter of the state. For an optimizer without "
         "slots, as sgd.",
         entry=str,
         choices=("float32", "int8"),
     )
-    calibration: Any = _option(
+    calibration: Any = option(
         None,
         "An .npz file of samples for int8, or to measure int4 and float16: x or the inputs by name, and y if there are "
         "labels.",
         entry=str,
     )
-    memory_budget: str | int | None = _option(
+    memory_budget: str | int | None = option(
         None,
         "Memory that a session may take, as 64MiB: chooses the largest micro-batch that fits.",
         entry=str,
         shown="no limit",
     )
-    blocks: str = _option(
+    blocks: str = option(
         "auto",
         "on: of a step one block of the model at a time is in memory, its forward pass computed twice. auto: where the "
         "memory budget needs it. off: never.",
         entry=str,
         choices=("auto", "on", "off"),
     )
-    batch_norm: str = _option(
+    batch_norm: str = option(
         "fixed",
         "train: batch normalization that is not frozen takes the batch's statistics. fixed: the learned ones.",
         entry=str,
         choices=("fixed", "train"),
     )
-    dropout: str = _option(
+    dropout: str = option(
         "off",
         "train: dropout layers drop in a step. off: they do not.",
         entry=str,
         choices=("off", "train"),
     )
-    augment: Any = _option(
+    augment: Any = option(
         None,
         "package.module:function (x, key) -> x that a step applies to its inputs; keras: its random layers.",
         entry=str,
         shown="nothing",
     )
-    preprocess: Any = _option(
+    preprocess: Any = option(
         None,
         "Takes uint8 images in NHWC, and makes of them what the model takes: 0..1, -1..1, 0..255, imagenet.",
         entry=str | dict[str, Any],
         shown="the model's own inputs",
     )
-    check: bool = _option(True)
-    loss_weights: Any = _option(None, entry=dict[str, float])
-    loss_scale: float = _option(
+    check: bool = option(True)
+    loss_weights: Any = option(None, entry=dict[str, float])
+    loss_scale: float = option(
         1.0,
         "For split, a power of two: gradients are multiplied by it, and the update divides by it.",
         entry=float,
         shown="1",
         in_manifest=True,
     )
-    keep_base: float = _option(
+    keep_base: float = option(
         0.0,
         "Weight of a penalty for answers unlike the base's own, which keeps what it knew: for example 0.1.",
         entry=float,
         shown="0: none",
         in_manifest=True,
     )
-    proximal: float | None = _option(
+    proximal: float | None = option(
         None,
         "Mu of FedProx's term, which holds weights near those that a federated round began with: for example 0.01.",
         entry=float,
         shown="no such term",
     )
-    row_clipping: float | None = _option(
+    row_clipping: float | None = option(
         None,
         "The largest L2 norm of a row's gradient: larger ones are scaled down before the mean is taken.",
         entry=float,
         shown="any norm",
         in_manifest=True,
     )
-    row_losses: str = _option(
+    row_losses: str = option(
         "off",
         "on: a step gives the loss of each row, by which `fit` can skip rows that are learned. off: their mean alone.",
         entry=str,
         choices=("off", "on"),
     )
-    inputs: Sequence[Any] | None = _option(None)
-    classes: int | str | None = _option(
+    inputs: Sequence[Any] | None = option(None)
+    classes: int | str | None = option(
         None,
         "Of a .tflite file: a fresh last layer of so many classes. Of any model, 10+20: its own ten, and room for up "
         "to twenty that are added at run time.",
         entry=int | str,
         shown="the model's own",
     )
-    head: str | None = _option(
+    head: str | None = option(
         None,
         "class_means: a session sets the last layer to the means of samples, without a gradient.",
         entry=str,
         choices=("class_means",),
         shown="trained by steps alone",
     )
-    cut: str | None = _option(
+    head_reads: str | None = option(
+        None,
+        "What the last layer reads beside its own input, by weights that begin at 0: blocks, the mean of what each "
+        "block reads; blocks/2, of each of 2 x 2 parts of a picture; blocks:4, of the last four.",
+        entry=str,
+        shown="its own input alone",
+    )
+    cut: str | None = option(
         None,
         "Of a .tflite file: a tensor or layer; what stands behind it is left out.",
         entry=str,
         shown="nothing is left out",
     )
-    outputs: Sequence[str] | None = _option(
+    outputs: Sequence[str] | None = option(
         None, "Names of the outputs that are kept, separated by commas.", entry=tuple[str, ...], shown="all"
     )
-    length: int | Sequence[int] | None = _option(
+    length: int | Sequence[int] | None = option(
         None,
         "Of a .gguf file: tokens of a row. Several, 64,256: each step takes the fewest that hold its texts.",
         entry=int | tuple[int, ...],
         shown="256",
     )
-    name: str | None = _option(None, "What the program is called.", entry=str, shown="as the model is")
+    name: str | None = option(None, "What the program is called.", entry=str, shown="as the model is")
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -131,7 +132,8 @@ def with_room(graph: Graph, room: Room) -> Graph:
             page="arguments",
         )
     after = graph.copy()
-    kernel, bias = (_wider(after, v, axis, room) for v, axis in ((layer.kernel, layer.axis), (layer.bias, 0)))
+    kernel = wider(after, layer.kernel, layer.axis, room.later)
+    bias = wider(after, layer.bias, 0, room.later, free_bias)
     b = Builder(after)
     with b.at(layer.product.origin):
         made = b(layer.product.op, layer.product.inputs[0], kernel)
@@ -142,21 +144,24 @@ def with_room(graph: Graph, room: Room) -> Graph:
     return eliminate_dead_code(after)
 
 
-def widened(array: np.ndarray, axis: int, room: Room, fill: float) -> np.ndarray:
-    """Return a tensor with `fill` in the rows of later classes along an axis."""
-    shape = (*array.shape[:axis], room.later, *array.shape[axis + 1 :])
+def widened(array: np.ndarray, axis: int, more: int, fill: float) -> np.ndarray:
+    """Return a tensor with `fill` in so many more places along an axis."""
+    shape = (*array.shape[:axis], more, *array.shape[axis + 1 :])
     return np.concatenate([array, np.full(shape, fill, np.float32)], axis)
 
 
-def _wider(graph: Graph, value: Value, axis: int, room: Room) -> Value:
-    """Put a wider parameter in the place of one."""
+def wider(
+    graph: Graph, value: Value, axis: int, more: int, fill: Callable[[np.ndarray], float] = lambda before: 0.0
+) -> Value:
+    """Put a parameter with more places along an axis in the place of one; what they hold may depend on its numbers."""
     parameter = read(graph.parameters.pop(value))
     before = parameter.model_value
-    shape = (*before.shape[:axis], room.total, *before.shape[axis + 1 :])
-    if is_described(before):
-        after = described(shape, parameter.name)
-    else:
-        after = widened(before, axis, room, free_bias(before) if before.ndim == 1 else 0)
+    shape = (*before.shape[:axis], before.shape[axis] + more, *before.shape[axis + 1 :])
+    after = (
+        described(shape, parameter.name)
+        if is_described(before)
+        else widened(np.asarray(before), axis, more, fill(before))
+    )
     wide = Value(value.type.with_shape(shape), value.name)
     graph.parameters[wide] = replace(parameter, model_value=after)
     return wide

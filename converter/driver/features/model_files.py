@@ -58,8 +58,10 @@ def graft(c: Compilation) -> Compilation:
     file = c.source.file
     if file is None or not c.offers("infer"):
         return c
-    if any(isinstance(row.adapter, SkipLoRA) for row in c.resolved):
-        said = "the file has no place for ways to its logits: what is exported is the model of this program"
+    ways = any(isinstance(row.adapter, SkipLoRA) for row in c.resolved)
+    if ways or c.options.head_reads is not None:
+        place = "ways to its logits" if ways else "more inputs of its last layer"
+        said = f"the file has no place for {place}: what is exported is the model of this program"
         return replace(c, notes=[*c.notes, Note("exported model", "not the file itself", said)])
     trained = {p.name for p in c.graphs.model.parameters.values() if p.kind in ("weight", "statistic")}
     trained |= {adapter.weight for adapter in c.adapters}

@@ -12,8 +12,8 @@ from converter.support.errors import UsageError
 _TRIED = 12
 #: By how much sharpnesses of rows may differ that are one but for rounding to float32.
 _ROUNDING = 1e-3
-#: Biases are at least this: float32 rounds logits of a million to a sixteenth.
-_LOWEST_BIAS = -float(1 << 20)
+#: Biases are no larger than this: float32 rounds logits of a million to a sixteenth.
+_LARGEST_BIAS = float(1 << 20)
 
 
 class Means(NamedTuple):
@@ -42,10 +42,11 @@ class Means(NamedTuple):
 
 def as_layer(weights: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return weights and biases of a dense layer as float32. Raise UsageError where that rounds logits coarsely."""
-    if len(biases) and not biases.min() >= _LOWEST_BIAS:
+    worst = max(biases, key=abs, default=0.0)
+    if not abs(worst) <= _LARGEST_BIAS:
         raise UsageError(
             "the means of the classes are too large beside their differences: the last layer would have a bias of "
-            f"{biases.min():.3g}, and float32 is too coarse below {_LOWEST_BIAS:,.0f}. Normalise the input of the "
+            f"{worst:.3g}, and float32 is too coarse beyond {_LARGEST_BIAS:,.0f}. Normalise the input of the "
             "last layer, as a batch norm or layer norm does",
             page="sessions",
         )

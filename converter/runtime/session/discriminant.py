@@ -23,7 +23,8 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
     """Return the layer of a linear discriminant: weights float64 [classes, inputs] and biases [classes].
 
     As scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr")`: the covariance is the mean of the classes' by their
-    shares of the rows, which are the priors too.
+    shares of the rows, which are the priors too. Logits are from the middle of the means on, which makes them smaller
+    and no class likelier: what is large in all means alike would leave float32 few digits for what differs.
 
     Args:
         x: [rows, inputs].
@@ -44,8 +45,9 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
         factor, variances = _shrunk(rows[own], shrinkage)
         rows[own] *= np.sqrt(factor / len(y))
         diagonal += share * variances
-    weights = _solved(rows, diagonal, means.T).T
-    return weights, np.log(shares) - (means * weights).sum(1) / 2
+    middle = means.mean(0)
+    weights = _solved(rows, diagonal, (means - middle).T).T
+    return weights, np.log(shares) - ((means + middle) * weights).sum(1) / 2
 
 
 def _shrunk(centred: np.ndarray, shrinkage: float | None) -> tuple[float, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Pooling of what Skip-LoRA reads: positions come together as the net brings them together before its head."""
+"""Pooling of what a head reads of blocks: positions come together as the net brings them together before its head."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ class Pooling:
         token: the one that is read.
         mask: what they are weighted by in the mean, [rows, positions, 1]; without one and without a token all count
             alike.
+        parts: along each axis of a picture or series; each part has a mean of its own, one after the other in what is
+            read. Parts overlap where an axis does not divide, and are positions where it has no more than these.
     """
 
     positions: int
     kept: bool = False
     token: int | None = None
     mask: Value | None = None
+    parts: int = 1
 
     def apply(self, b: Builder, x: Value, rows: int) -> Value:
         """Return the value, pooled: [rows, channels], or [rows, positions, channels] where each position is kept."""
         channels = x.shape[-1]
+        if self.parts > 1:
+            return self._of_parts(b, x, rows)
         if self.kept:  # rows stay the first axis: what is kept is kept by row
             return b.reshape(x, (rows, channels) if self.positions == 1 else (rows, self.positions, channels))
         if self.token is not None:
@@ -45,7 +50,17 @@ class Pooling:
             x = b.reshape(x, (rows, self.positions, channels))
         return b(ops.Mean(tuple(range(1, len(x.shape) - 1))), x)
 
+    def _of_parts(self, b: Builder, x: Value, rows: int) -> Value:
+        """Return the means of parts, [rows, parts * channels]."""
+        if len(x.shape) == 3:
+            x = b.reshape(x, (rows, x.shape[1], 1, x.shape[2]))
+        strides, window = zip(*(_part(size, self.parts) for size in x.shape[1:3]), strict=True)
+        means = b(ops.Mul(), b(ops.SumPool2D(window, strides), x), 1.0 / prod(window))
+        return b.reshape(means, (rows, prod(means.shape[1:])))
+
     def __str__(self) -> str:
+        if self.parts > 1:
+            return f"in means of {self.parts} parts along each axis"
         if self.kept:
             return "as it is" if self.positions == 1 else f"at each of {self.positions} positions"
         if self.token is not None:
@@ -55,7 +70,14 @@ class Pooling:
         return f"in the mean of {self.positions} positions"
 
 
-def pooling_of(graph: Graph, value: Value, head: Node, rows: int) -> Pooling | str:
+def _part(size: int, parts: int) -> tuple[int, int]:
+    """Return how far apart the parts of an axis are, and how long: together they are all of it."""
+    parts = min(parts, size)
+    stride = size // parts
+    return stride, size - (parts - 1) * stride
+
+
+def pooling_of(graph: Graph, value: Value, head: Node, rows: int, parts: int = 1) -> Pooling | str:
     """Return how a value is pooled on its way to what the head gives, or why it cannot be.
 
     Args:
@@ -63,6 +85,7 @@ def pooling_of(graph: Graph, value: Value, head: Node, rows: int) -> Pooling | s
         value: [rows, positions..., channels], or with the first axes as one.
         head: gives [rows, positions..., classes].
         rows: of a batch.
+        parts: along each axis of positions, a mean of each; 1: one mean, or what the net reads of a text.
     """
     own, given = prod(value.shape[:-1]), prod(head.output.shape[:-1])
     if own % rows or given % rows:
@@ -73,13 +96,16 @@ def pooling_of(graph: Graph, value: Value, head: Node, rows: int) -> Pooling | s
     if given != 1:
         return f"it has {own} positions, and the last layer gives {given}"
     if len(value.shape) > 3:  # pictures: no net that reads one pixel of them is known
-        return Pooling(own)
+        if parts > 1 and len(value.shape) > 4:
+            return f"parts are of pictures and series, and it has the shape {list(value.shape)}"
+        return Pooling(own, parts=parts)
     ends = list(_ends(graph, head.inputs[0], own))
     tokens = {token for token in (_token(node, own) for node in ends) if token is not None}
-    if len(tokens) == 1:
-        return Pooling(own, token=tokens.pop())
     masks = [mask for mask in (_mask(graph, node, own, rows) for node in ends) if mask is not None]
-    return Pooling(own, mask=masks[0] if len(masks) == 1 else None)
+    token, mask = tokens.pop() if len(tokens) == 1 else None, masks[0] if len(masks) == 1 else None
+    if parts > 1 and (token is not None or mask is not None or value.shape[:2] != (rows, own)):
+        return f"parts are of pictures and series, and it is read {Pooling(own, token=token, mask=mask)}"
+    return Pooling(own, token=token, mask=None if token is not None else mask, parts=parts)
 
 
 def _ends(graph: Graph, value: Value, positions: int) -> Iterator[Node]:

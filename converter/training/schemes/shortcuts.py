@@ -54,7 +54,7 @@ def with_skips(graph: Graph, rows: Sequence[SchemeRow]) -> tuple[Graph, list[Sch
         if not isinstance(wanted, SkipLoRA):
             table.append(row)
             continue
-        read = _read(graph, by_name[row.parameter], readers)
+        read = value_read(graph, by_name[row.parameter], readers)
         pooling = read if isinstance(read, str) else pooling_of(graph, read, head, batch)
         if isinstance(read, str) or isinstance(pooling, str):
             refused.append(f"{row.parameter} ({pooling})")
@@ -76,7 +76,7 @@ def values_read(graph: Graph, rows: Sequence[SchemeRow]) -> list[Value]:
     """Return what the ways of a resolved scheme read, each with the rows of a batch as its first axis."""
     readers, by_name = graph.consumers(), {m.name: m for m in members(graph)}
     wanted = [by_name[row.parameter] for row in rows if isinstance(row.adapter, SkipLoRA)]
-    return [value for m in wanted if not isinstance(value := _read(graph, m, readers), str)]
+    return [value for m in wanted if not isinstance(value := value_read(graph, m, readers), str)]
 
 
 def _head(graph: Graph, by_name: Mapping[str, Member], readers: dict[Value, list[Node]]) -> Node:
@@ -113,7 +113,7 @@ def _sum_of(value: Value, readers: dict[Value, list[Node]]) -> Value:
     return value
 
 
-def _read(graph: Graph, member: Member, readers: dict[Value, list[Node]]) -> Value | str:
+def value_read(graph: Graph, member: Member, readers: dict[Value, list[Node]]) -> Value | str:
     """Return what a weight multiplies, rows first and channels last, or why that is not to be read."""
     found = users(member.value, readers)
     if len(found) != 1:

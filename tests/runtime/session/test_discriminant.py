@@ -125,10 +125,13 @@ def vectors() -> list[dict[str, Any]]:
         if inputs == FADED:
             x[:, 1] *= 1e-30
         oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x, y)
-        # Of two classes scikit-learn gives the difference of their rows.
+        # Of two classes scikit-learn gives the difference of their rows. Ours have what all have in common left out.
         means, shares = oracle.means_, np.bincount(y) / len(y)
         weights = np.linalg.lstsq(oracle.covariance_, means.T, rcond=None)[0].T
-        biases = np.log(shares) - (means * weights).sum(1) / 2
+        squares = (means * weights).sum(1) / 2
+        weights -= weights.mean(0)
+        middle = means.mean(0)
+        biases = np.log(shares) - squares + middle @ np.linalg.lstsq(oracle.covariance_, middle, rcond=None)[0] / 2
         rows = {"x": x.tolist(), "y": y.tolist(), "weights": weights.tolist(), "biases": biases.tolist()}
         found.append({"shrinkage": shrinkage, **rows})
     return found

@@ -6,8 +6,8 @@ const TRIED = 12;
 /** By how much sharpnesses of rows may differ that are one but for rounding to float32. */
 const ROUNDING = 1e-3;
 
-/** Biases are at least this: float32 rounds logits of a million to a sixteenth. */
-const LOWEST_BIAS = -1_048_576;
+/** Biases are no larger than this: float32 rounds logits of a million to a sixteenth. */
+const LARGEST_BIAS = 1_048_576;
 
 type Numbers = ArrayLike<number>;
 
@@ -37,10 +37,10 @@ export class ClassMeans {
 
 /** A bias as float32. Throws InputError where that rounds logits of its size coarsely. */
 export function checkedBias(bias: number): number {
-  if (!(bias >= LOWEST_BIAS)) {
+  if (!(Math.abs(bias) <= LARGEST_BIAS)) {
     throw new InputError(
       "the means of the classes are too large beside their differences: the last layer would have a bias of " +
-        `${bias.toPrecision(3)}, and float32 is too coarse below -1,048,576. Normalise the input of the last layer, as a ` +
+        `${bias.toPrecision(3)}, and float32 is too coarse beyond 1,048,576. Normalise the input of the last layer, as a ` +
         "batch norm or layer norm does",
     );
   }

@@ -1,5 +1,5 @@
 import { InputError } from "../errors.ts";
-import { checkedBias } from "./class-means.ts";
+import { checkedBias, meanOf } from "./class-means.ts";
 
 /** By what part the covariance of each class is shrunk towards its mean variance: `auto` as Ledoit and Wolf say. */
 export type Shrinkage = "auto" | number;
@@ -10,6 +10,7 @@ const SINGULAR = 2 ** -52;
 /**
  * A linear discriminant as a dense layer: class means under a covariance that all classes share, shrunk; the twin of the
  * host's `converter/runtime/session/discriminant.py`, and scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr")`.
+ * Logits are from the middle of the means on, which makes them smaller and no class likelier.
  */
 export class Discriminant {
   private constructor(
@@ -43,8 +44,11 @@ export class Discriminant {
       scattered.push(...shrunk(centred, shrinkage, diagonal, share, rows.length));
       return share;
     });
-    const weights = solved(scattered, diagonal, means);
-    const biases = weights.map((row, at) => Math.log(shares[at] ?? 0) - dot(row, means[at] ?? row) / 2);
+    const middle = meanOf(means);
+    const weights = solved(scattered, diagonal, means.map((mean) => mean.map((number, i) => number - (middle[i] ?? 0))));
+    const biases = weights.map(
+      (row, at) => Math.log(shares[at] ?? 0) - (dot(row, means[at] ?? row) + dot(row, middle)) / 2,
+    );
     return new Discriminant(weights, biases);
   }
 

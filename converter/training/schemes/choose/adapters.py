@@ -91,24 +91,31 @@ def of_channels(part: Channels) -> Callable[[list[Member]], Granted]:
     return choose
 
 
+def before_head(everything: list[Member]) -> tuple[Member | None, dict[str, list[Member]]]:
+    """Return the head's kernel, and the kernels of each block before it.
+
+    Blocks are those with several kernels, and where no block has, the layers with a kernel.
+    """
+    kernels = [m for m in everything if m.role == "kernel"]
+    head = max(kernels, key=lambda m: m.last_use, default=None)
+    blocks: dict[str, list[Member]] = {}
+    for member in kernels:
+        if member is not head:
+            blocks.setdefault(member.block, []).append(member)
+    return head, {block: inside for block, inside in blocks.items() if len(inside) > 1} or blocks
+
+
 def skips(adapter: SkipLoRA, last: int | None) -> Callable[[list[Member]], Granted]:
     """Return what chooses ways to the logits from the inputs of blocks and of the head, and nothing else.
 
-    Blocks are those with several kernels, and where no block has, the layers with a kernel; all of them, or the last
-    ones. Raises UsageError where there is none before the head.
+    Of all blocks, or the last ones. Raises UsageError where there is none before the head.
     """
 
     def choose(everything: list[Member]) -> Granted:
-        kernels = [m for m in everything if m.role == "kernel"]
-        head = max(kernels, key=lambda m: m.last_use, default=None)
-        blocks: dict[str, list[Member]] = {}
-        for member in kernels:
-            if member is not head:
-                blocks.setdefault(member.block, []).append(member)
-        repeated = {block: inside for block, inside in blocks.items() if len(inside) > 1} or blocks
+        head, blocks = before_head(everything)
         first = {
             block: next((m for m in inside if m.depthwise or isinstance(m.place, Contraction)), None)
-            for block, inside in repeated.items()
+            for block, inside in blocks.items()
         }
         found = [(block, m) for block, m in first.items() if m is not None]
         if head is None or not found:

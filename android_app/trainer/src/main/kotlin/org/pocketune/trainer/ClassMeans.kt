@@ -12,8 +12,8 @@ private const val TRIED = 12
 /** By how much sharpnesses of rows may differ that are one but for rounding to float32. */
 private const val ROUNDING = 1e-3
 
-/** Biases are at least this: float32 rounds logits of a million to a sixteenth. */
-private const val LOWEST_BIAS = -1_048_576.0
+/** Biases are no larger than this: float32 rounds logits of a million to a sixteenth. */
+private const val LARGEST_BIAS = 1_048_576.0
 
 /**
  * Nearest class means as a dense layer: logits -[sharpness] / 2 (|x - mean|^2 + farther), but for what all classes have in
@@ -32,10 +32,10 @@ internal class ClassMeans(val means: List<DoubleArray>, val sharpness: Double, v
     companion object {
         /** A bias as float32. Throws [InputException] where that rounds logits of its size coarsely. */
         fun checkedBias(bias: Double): Float {
-            if (!(bias >= LOWEST_BIAS)) {
+            if (!(abs(bias) <= LARGEST_BIAS)) {
                 throw InputException(
                     "the means of the classes are too large beside their differences: the last layer would have a bias of " +
-                        "%.3g, and float32 is too coarse below %,.0f. ".format(Locale.ROOT, bias, LOWEST_BIAS) +
+                        "%.3g, and float32 is too coarse beyond %,.0f. ".format(Locale.ROOT, bias, LARGEST_BIAS) +
                         "Normalise the input of the last layer, as a batch norm or layer norm does",
                 )
             }

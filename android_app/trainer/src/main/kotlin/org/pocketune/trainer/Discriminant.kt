@@ -19,6 +19,7 @@ private const val SINGULAR = 2.220446049250313e-16
 /**
  * A linear discriminant as a dense layer: class means under a covariance that all classes share, shrunk; the twin of the
  * host's `converter/runtime/session/discriminant.py`, and scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr")`.
+ * Logits are from the middle of the means on, which makes them smaller and no class likelier.
  *
  * @property weights of each class.
  */
@@ -48,8 +49,11 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
                 shares[place] = centred.size / rows.size.toDouble()
                 shrunk(centred, shrinkage, diagonal, shares[place], rows.size)
             }
-            val weights = solved(scattered, diagonal, means)
-            val biases = DoubleArray(means.size) { ln(shares[it]) - dot(weights[it], means[it]) / 2 }
+            val middle = ClassMeans.meanOf(means)
+            val weights = solved(scattered, diagonal, means.map { mean -> DoubleArray(mean.size) { mean[it] - middle[it] } })
+            val biases = DoubleArray(means.size) {
+                ln(shares[it]) - (dot(weights[it], means[it]) + dot(weights[it], middle)) / 2
+            }
             return Discriminant(weights, biases)
         }
 

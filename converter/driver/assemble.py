@@ -146,11 +146,14 @@ class Begun(NamedTuple):
     costs: Mapping[str, int]
     made: tuple[Any, ...]
 
-    def program(self, data: bytes | Mapped | None = None) -> Program:
-        """Return the program, in its own file or in `data`."""
-        if data is None:
-            data = put_together(self.parts.drawn(), self.graphs)
-        return Program(data, self.parts.manifest, {**self.costs, "file_bytes": len(data)}, *self.made)
+    def program(self) -> Program:
+        """Return the program, in a file of its own."""
+        return self.within(put_together(self.parts.drawn(), self.graphs))
+
+    def within(self, data: bytes | Mapped, head: str | None = None) -> Program:
+        """Return the program in a file that was put together; `head` is which of several it is there."""
+        costs = {**self.costs, "file_bytes": len(data)}
+        return replace(Program(data, self.parts.manifest, costs, *self.made), head=head)
 
 
 class _Exported(NamedTuple):
@@ -233,8 +236,7 @@ def _parts(
     in_order = keeps_order(signatures.values(), request.state)
     numbered = _numbering(request.target, exported.values(), in_order)
     description = f"Pocketune training program of {done.source.name}"
-    newest = request.target.is_newest
-    micro = request.target.is_micro
+    newest, micro = request.target.is_newest, request.target.is_micro
     return Parts(manifest, subgraphs, metadata, description, stored, derived, in_order, numbered, newest, micro)
 
 

@@ -109,6 +109,9 @@ def make_heads(models: Mapping[str, Any], options: Options) -> Heads:
     begun = {head: plan(model, own[head], needs_weights=True).begin() for head, model in models.items()}
     with uncollected():
         made = heads_of(begun)
+    for program in made.programs.values():
+        if program.quantization is not None:
+            program.quantization.warn(stacklevel=3)
     if options.check:
         made.check()
     return made

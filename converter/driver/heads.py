@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from converter.program.manifest import FEATURES, MANIFEST, ON_FEATURES
 from converter.support.errors import UsageError
 from converter.support.files import Mapped, write_atomically
 
-if TYPE_CHECKING:
-    from converter.runtime.export import State
-
 #: What a head offers: all on features, which no other signature than that holds the frozen layers.
 SIGNATURES = (FEATURES, *(f"{name}{ON_FEATURES}" for name in ("train", "evaluate", "infer")))
 
@@ -39,7 +36,8 @@ class Heads:
 
     Attributes:
         data: the `.tflite` file.
-        programs: by head, what a program of that head alone would be, but for `data`, which is the file of all.
+        programs: by head, what a program of that head alone would be, but for `data`, which is the file of all:
+            `heads.programs["birds"].export_inference(path, state)` takes the model of one head away.
     """
 
     data: bytes | Mapped = field(repr=False)
@@ -47,20 +45,8 @@ class Heads:
 
     def check(self) -> None:
         """Runs one step of each head in the stock interpreter. Raises NumericError as `Program.check`."""
-        from converter.driver.check import check_program
-
-        for head in self.programs:
-            check_program(self.data, head)
-
-    def export_inference(
-        self, path: str | os.PathLike, head: str, state: State = None, quantize: str | None = None
-    ) -> Path:
-        """Writes the plain model of one head with the weights of a state; see `converter.runtime.export`."""
-        from converter.program.file import read_program
-        from converter.runtime.export import export_inference
-
-        export_inference(read_program(self.data, head), path, state, quantize)
-        return Path(path)
+        for program in self.programs.values():
+            program.check()
 
     def write(self, path: str | os.PathLike) -> Path:
         """Writes the file whole or not at all. Raises UsageError when it cannot be written."""
@@ -171,7 +157,7 @@ def heads_of(begun: Mapping[str, Begun]) -> Heads:
     parts = {head: one.parts for head, one in named.items()}
     check_heads(parts)
     data = put_together(joined(parts), [graph for one in named.values() for graph in one.graphs])
-    return Heads(data, {head: one.program(data) for head, one in named.items()})
+    return Heads(data, {head: one.within(data, head) for head, one in named.items()})
 
 
 def _named(parts: Parts, head: str) -> Parts:

@@ -89,6 +89,7 @@ class Program:
         notes: what of the model is fixed, left out or read in another way than it was written, and why.
         quantization: what became int8 and what that costs, for `frozen="int8"`.
         tried: what was weighed for a memory budget.
+        head: which of the heads of a file of several `data` is, and the program is that head; None of a file of one.
     """
 
     data: bytes | Mapped = field(repr=False)
@@ -100,12 +101,14 @@ class Program:
     notes: Sequence[Note] = ()
     quantization: QuantizationReport | None = None
     tried: Sequence[Choice] = ()
+    head: str | None = None
 
     def __repr__(self) -> str:
         """Return a short table: what the program is, what trains, and what a step takes."""
         manifest = self.manifest
         lines = {
             "program": f"{manifest.name}, {size(len(self.data))}, target {manifest.target}",
+            **({} if self.head is None else {"head": self.head}),
             "signatures": ", ".join(manifest.signatures),
             "trains": f"{manifest.update.scheme}, {count(self.costs['trained_parameters'])} numbers",
             "optimizer": manifest.optimizer,
@@ -132,11 +135,11 @@ class Program:
         from converter.program.file import read_program
         from converter.runtime.export import export_inference
 
-        export_inference(read_program(self.data), path, state, quantize, exact, batch)
+        export_inference(read_program(self.data, self.head), path, state, quantize, exact, batch)
         return Path(path)
 
     def check(self) -> None:
         """Runs one step in the stock interpreter. Raises NumericError when a result is not finite or nothing moves."""
         from converter.driver.check import check_program
 
-        check_program(self.data)
+        check_program(self.data, self.head)

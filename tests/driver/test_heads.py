@@ -11,6 +11,7 @@ import pytest
 
 import converter
 from converter.driver.heads import SIGNATURES, Heads
+from converter.driver.quantization import QuantizationWarning
 from converter.program.file import read_program
 from converter.program.heads import HEADS, metadata_of
 from converter.runtime import ReplayMemory, TrainingSession
@@ -33,13 +34,15 @@ def _apply(params: dict[str, Any], x: jax.Array) -> jax.Array:
     return x @ params["head"]["w"] + params["head"]["b"]
 
 
-def models(**other: Any) -> dict[str, Model]:
+def models(width: int = 8, **other: Any) -> dict[str, Model]:
     """Return models of one backbone by head; `other` is what `frogs` has in its place."""
     rng = _rng()
-    backbone = {name: rng.normal(size=(8, 8)).astype(np.float32) / 2 for name in ("first", "second")}
+    backbone = {
+        name: rng.normal(size=(n, width)).astype(np.float32) / 2 for name, n in (("first", 8), ("second", width))
+    }
     made = {}
     for head, classes in CLASSES.items():
-        weights = {"w": rng.normal(size=(8, classes)).astype(np.float32), "b": np.zeros(classes, np.float32)}
+        weights = {"w": rng.normal(size=(width, classes)).astype(np.float32), "b": np.zeros(classes, np.float32)}
         params = {**backbone, **(other if head == "frogs" else {}), "head": weights}
         made[head] = Model(_apply, params, [jax.ShapeDtypeStruct((1, 8), "float32")])
     return made
@@ -97,8 +100,19 @@ def test_the_frozen_layers_are_in_the_file_once(tmp_path: Path) -> None:
     metadata = {name for name in read_program(heads.data, "birds").metadata if name.startswith("pocketune.initial/")}
     assert metadata == {f"pocketune.initial/{t.tensor}" for t in heads.programs["birds"].manifest.state_tensors}
     assert len(heads.data) < sum(map(len, files))
-    heads.export_inference(tmp_path / "frogs.tflite", "frogs")
-    assert (tmp_path / "frogs.tflite").stat().st_size
+    for head, program in heads.programs.items():
+        program.export_inference(tmp_path / "one.tflite", batch=2)
+        alone(head).export_inference(tmp_path / "other.tflite", batch=2)
+        assert (tmp_path / "one.tflite").read_bytes() == (tmp_path / "other.tflite").read_bytes()
+        assert f"head        {head}\n" in repr(program)
+
+
+def test_what_rounding_frozen_layers_costs_is_said_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("converter.driver.quantization.report.LARGEST_LOSS", -1.0)
+    options = {"update": "head", "batch": BATCH, "frozen": "int4", "calibration": rows("birds")[0]}
+    with pytest.warns(QuantizationWarning, match="on the calibration samples") as warned:
+        converter.build_heads(models(width=128), **options)
+    assert len(warned) == len(CLASSES)
 
 
 def test_a_state_of_another_head_is_refused_by_both_names(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ private const val DIGITS = 64
  * digits replaced by zeros. A runtime runs a file with flipped bits as if nothing were wrong.
  *
  * @param data from 0 to its limit.
+ * @return that sha256, in hexadecimal digits.
  * @throws DamagedProgramException the file is not as it was built, or was not built by Pocketune.
  */
-internal fun verifyChecksum(data: ByteBuffer) {
+internal fun verifyChecksum(data: ByteBuffer): String {
     val start = data.indexOf(MARK)
     if (start < 0) {
         throw DamagedProgramException("it is no Pocketune program, or damaged: it has no checksum; a model that was exported has none, and does not train")
@@ -21,13 +22,15 @@ internal fun verifyChecksum(data: ByteBuffer) {
     val digits = start + MARK.size
     val end = digits + DIGITS
     if (end > data.limit()) throw DamagedProgramException("it is damaged: its checksum is cut short")
-    val digest = MessageDigest.getInstance("SHA-256")
-    digest.update(data.between(0, digits))
-    digest.update(ByteArray(DIGITS) { '0'.code.toByte() })
-    digest.update(data.between(end, data.limit()))
-    if (digest.digest().toHex() != data.between(digits, end).text(Charsets.ISO_8859_1)) {
+    val whole = MessageDigest.getInstance("SHA-256")
+    whole.update(data.between(0, digits))
+    whole.update(ByteArray(DIGITS) { '0'.code.toByte() })
+    whole.update(data.between(end, data.limit()))
+    val digest = whole.digest().toHex()
+    if (digest != data.between(digits, end).text(Charsets.ISO_8859_1)) {
         throw DamagedProgramException("it is damaged, its checksum does not match: copy or install it again")
     }
+    return digest
 }
 
 private fun ByteBuffer.indexOf(mark: ByteArray): Int =

@@ -17,6 +17,7 @@ private const val INFERENCE = "pocketune.inference"
  * A checked training program.
  *
  * @property manifest what it says about itself.
+ * @property digest a sha256 over the file, in hexadecimal digits: heads of one file have the same.
  * @property head which of the heads of a file of several; null of a file of one.
  */
 class Program private constructor(
@@ -24,6 +25,7 @@ class Program private constructor(
     private val model: ModelMetadata,
     private val metadata: Map<String, ByteBuffer>,
     val manifest: Manifest,
+    val digest: String,
     val head: String?,
 ) {
     /** The `.tflite` in a direct buffer in native order, read-only: the very bytes that were checked. */
@@ -99,7 +101,7 @@ class Program private constructor(
             checked(directBuffer(bytes.size).apply { fillFrom(ByteBuffer.wrap(bytes)) }, head)
 
         private fun checked(data: ByteBuffer, head: String?): Program {
-            verifyChecksum(data)
+            val digest = verifyChecksum(data)
             val model = ModelMetadata(data)
             val metadata = Heads.metadata(model.entries(INITIAL, FROZEN, INFERENCE), head)
             val manifest = readManifest(
@@ -116,7 +118,7 @@ class Program private constructor(
                     throw DamagedProgramException("its entry '$INITIAL${tensor.tensor}' is missing or of another size")
                 }
             }
-            return Program(data, model, metadata, manifest, head)
+            return Program(data, model, metadata, manifest, digest, head)
         }
     }
 }

@@ -37,8 +37,8 @@ class LitertRuntimeFactory(
     private val compiled: ByteBuffer? = null,
 ) : RuntimeFactory {
     override fun open(program: Program): TrainingRuntime {
-        val file = copied(program.data, "${program.manifest.graphHash}.tflite")
-        val forNpu = compiled?.let { copied(it.duplicate(), "${program.manifest.graphHash}.npu.tflite") } ?: file
+        val file = copied(program.data, "${program.digest}.tflite")
+        val forNpu = compiled?.let { copied(it.duplicate(), "${program.digest}.npu.tflite") } ?: file
         val environment = explained("LiteRT does not start", ::environment)
         return try {
             WithEnvironment(Opening(program, file, forNpu, environment).first(), environment)

@@ -7,8 +7,10 @@ import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import kotlin.math.abs
 import kotlin.test.AfterTest
+import kotlin.test.assertContentEquals
 import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
+import kotlin.test.assertNotNull
 import kotlin.test.assertNull
 import kotlin.test.assertTrue
 import kotlinx.coroutines.flow.filterIsInstance
@@ -167,7 +169,18 @@ class LitertRuntimeTest {
             LitertRuntimeFactory(folder).open(program).close()
             Probe(program).compare(first, first)
         }
-        assertEquals(listOf("${program.manifest.graphHash}.tflite"), folder.list()?.toList())
+        assertEquals(listOf("${program.digest}.tflite"), folder.list()?.toList())
+    }
+
+    @Test
+    fun `heads of one file share its copy`() {
+        natives
+        Native.current = FakeLitert()
+        for (head in listOf("birds", "frogs")) {
+            LitertRuntimeFactory(folder, emptyList()).open(Program.open(File(programs, "heads.tflite"), head)).close()
+        }
+        val copy = assertNotNull(folder.listFiles()).single()
+        assertContentEquals(File(programs, "heads.tflite").readBytes(), copy.readBytes())
     }
 
     /** Losses of the steps of the host, and the report; all that was opened is closed. */

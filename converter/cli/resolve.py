@@ -178,8 +178,8 @@ def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels | SkipLoRA
     The ratio is called `channels`, the rank `skip_lora`, or `lora` with its other options.
     """
     try:
-        if table.keys() == {"channels"}:
-            return Channels(table["channels"])
+        if "channels" in table and table.keys() <= {"channels", "redrawn"}:
+            return Channels(table["channels"], table.get("redrawn", False))
         if table.keys() == {"skip_lora"}:
             return SkipLoRA(table["skip_lora"])
     except UsageError as error:

@@ -204,7 +204,7 @@ def _parts(
     """Return what a file is made of."""
     built = _built(_updating(renamed))
     exported = _export(renamed, built, request.state)
-    changed = [p for p in _updating(signatures).parameters.values() if p.kind in ("weight", "statistic")]
+    changed = [p for p in _updating(signatures).parameters.values() if p.kind in entries.STORED]
     fixed = plain.fixed if done.grafted is None else done.grafted.fixed
     entry = _manifest(request, signatures, costs, done, rule, tensors, exported, fixed)
     manifest = manifest_of_json({**entry, "identity": identify(changed, signatures).to_json()})
@@ -289,7 +289,7 @@ def _manifest(
                 "frozen": entries.frozen_part(p) if p.name in cut else None,
             }
             for p in parameters.values()
-            if p.kind in ("weight", "statistic")
+            if p.kind in entries.STORED
         ],
         "costs": dict(costs),
         "learning_rate": rule.learning_rate,

@@ -21,6 +21,8 @@ from converter.training.watch import FINITE
 if TYPE_CHECKING:
     from converter.training.optim.running_rate import ScheduledRate
 
+#: Kinds of the model's own parameters that are in the state.
+STORED = ("weight", "statistic", "base")
 #: Inputs of the signatures that are not the model's own.
 ROLES = {TARGET: "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
 
@@ -32,7 +34,8 @@ def merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, 
         if parameter.kind != "merged":
             continue
         name, adapter = parameter.name, plain.adapters[parameter.name]
-        frozen[FROZEN + name] = stored_once(parameter.value)
+        if not adapter.redrawn:
+            frozen[FROZEN + name] = stored_once(parameter.value)
         chosen = adapter.a.kind == "choice"
         if adapter.a.name not in tensors:
             frozen[FROZEN + adapter.a.name] = stored_once(adapter.a.model_value)
@@ -117,6 +120,7 @@ def chosen_channels(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, A
         "channels": adapter.inputs,
         "indices": tensors[adapter.a.name],
         "change": adapter.b.name,
+        "product": adapter.view.to_json() if adapter.redrawn else None,
     }
 
 

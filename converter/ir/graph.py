@@ -71,8 +71,9 @@ class Parameter:
         idle: no output that has a loss depends on it.
         kind: what it is. A statistic is updated by the step and has no gradient. An accumulator (of gradients) is zero
             between two steps, so it is no part of a saved state. A merged weight is a constant that is known at export
-            only. A choice is which channels of a weight train, int32, and no step changes it. A loss is that of the
-            last step, which the update reads. A scale is what the integers of a weight are multiplied by.
+            only. A choice is which channels of a weight train, int32, a base a weight whose channels are redrawn: no
+            step changes them, a session may. A loss is that of the last step, which the update reads. A scale is what
+            the integers of a weight are multiplied by.
         source: where the initial value is read from when it is needed; `model_value` is described until then.
         integers: how the program stores it in int8; None where it stores the numbers themselves.
     """
@@ -82,7 +83,7 @@ class Parameter:
     view: View = field(default_factory=View)
     trainable: bool = True
     idle: bool = False
-    kind: Literal["weight", "statistic", "slot", "accumulator", "loss", "merged", "choice", "scale"] = "weight"
+    kind: Literal["weight", "statistic", "slot", "accumulator", "loss", "merged", "choice", "base", "scale"] = "weight"
     source: LazyArray | None = None
     integers: Integers | None = None
 

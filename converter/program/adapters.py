@@ -11,8 +11,8 @@ import numpy as np
 
 from converter.program.file import ProgramFile
 from converter.program.manifest import FROZEN
-from converter.program.manifest.checks import viewed_shape
 from converter.program.manifest.schema import check_shape
+from converter.program.manifest.views import viewed_shape
 from converter.program.parameters import parameters_of
 from converter.support.errors import UsageError
 from converter.support.records import decode

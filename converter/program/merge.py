@@ -18,8 +18,8 @@ from converter.ir.view import View
 from converter.program.adapters import factors, read_adapters
 from converter.program.file import ProgramFile
 from converter.program.manifest import FROZEN, Manifest
-from converter.program.manifest.checks import viewed_shape
 from converter.program.manifest.schema import check_shape
+from converter.program.manifest.views import viewed_shape
 from converter.program.parameters import parameters_of
 from converter.support.errors import UsageError
 from converter.support.records import decode
@@ -38,7 +38,8 @@ class MergedWeight:
 
     Attributes:
         name, shape: of W as the model has it.
-        stored: its shape as the plain model has it; its frozen value is an entry of the metadata.
+        stored: its shape as the plain model has it; its frozen value is an entry of the metadata, or where its
+            channels are redrawn a parameter of the program.
         view: from the model's layout to the stored one.
         a, b: names of the factors, parameters of the program; A may be an entry of the metadata instead, frozen. None
             for a weight whose channels are chosen: the manifest says which tensor of the state holds them.
@@ -108,8 +109,11 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
     parameters = parameters_of(program, state)
     merged = {}
     for weight in merge.weights:
-        whole = np.empty(weight.shape, np.float32)
-        View(weight.view).scatter(whole, program.entry(FROZEN + weight.name, weight.stored))
+        if weight.name in program.manifest.redrawn:
+            whole = parameters[weight.name].copy()
+        else:
+            whole = np.empty(weight.shape, np.float32)
+            View(weight.view).scatter(whole, program.entry(FROZEN + weight.name, weight.stored))
         product = View(weight.product)
         changed, b = product.apply(whole).copy(), parameters[weight.b]
         if (choice := program.manifest.choice_of(weight.name)) is not None:

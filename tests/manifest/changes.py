@@ -11,6 +11,7 @@ from tests.manifest.edits import Bad, Json, again, all_of, drop, put, renamed, t
 
 TRAIN, INFER = ("signatures", "train"), ("signatures", "infer")
 SHORT = ("signatures", "train_length_2")
+REDRAWN = ("parameters", 1)
 PIECE = ("parameters", 1, "pieces", 0)
 HEAD = {"kernel": "head/w", "bias": "head/b", "axis": 1, "own": 3, "names": None, "takes_features": False}
 X, Y, WEIGHT, RATE = (("signatures", "train", "inputs", i) for i in range(4))
@@ -170,6 +171,16 @@ _TENSORS = {
     "choice-by-numbers-that-train": Bad("chosen-channels", put("choices", 0, "indices", "first/b"), "choices"),
     "choice-of-too-few-channels": Bad("chosen-channels", put("choices", 0, "channels", 2), "choices"),
     "choice-of-no-change": Bad("chosen-channels", put("choices", 0, "change", "x"), "choices"),
+    "redrawn-weight-that-is-not-kept": Bad("redrawn-channels", put("choices", 0, "weight", "x"), "gradients"),
+    "redrawn-weight-of-whole-numbers": Bad("redrawn-channels", put(*REDRAWN, "dtype", "int32"), "choices"),
+    "redrawn-weight-in-two-tensors": Bad(
+        "redrawn-channels", put(*REDRAWN, "pieces", [{"tensor": "first/w", "view": []}] * 2), "choices"
+    ),
+    "redrawn-by-no-view": Bad("redrawn-channels", put("choices", 0, "product", [["transpose", [0, 0]]]), "product"),
+    "redrawn-along-its-outputs": Bad(
+        "redrawn-channels", put("choices", 0, "product", [["transpose", [1, 0]]]), "product"
+    ),
+    "redrawn-in-part": Bad("redrawn-channels", put("choices", 0, "product", [["slice", 0, 0, 3]]), "product"),
     "scales-that-there-are-not": Bad("state-in-int8", put(*PIECE, "scales", "tensor", "x"), "'x' is no scales"),
     "scales-of-another-axis": Bad("state-in-int8", put(*PIECE, "scales", "axis", 0), "is no scales of 'first/w'"),
     "scales-of-no-axis": Bad("state-in-int8", put(*PIECE, "scales", "axis", 2), "is no scales of 'first/w'"),

@@ -106,6 +106,13 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "part-of-a-weight": _build(update={"first/w": 0.4, "head/*": 1}),
     "adapters": _build(update="lora-1"),
     "chosen-channels": _build(update=_CHOSEN, signatures=("train", "infer", "fisher")),
+    "redrawn-channels": _build(
+        update={**_CHOSEN, "first/w": converter.Channels(0.5, redrawn=True)},
+        optimizer="adam",
+        state="stateless",
+        micro_batch=2,
+        signatures=("train", "infer", "fisher"),
+    ),
     "features": _build(update="head", signatures=("train", "features", "infer")),
     "features-stateless": _build(
         update="head", state="stateless", micro_batch=2, signatures=("train", "features", "infer")

@@ -106,7 +106,7 @@ class _RowByRow:
         graph, found = self._graph, list[Node]()
         known = {v: Rows.none(len(v.shape)) for v in (*graph.constants, *graph.parameters)}
         known |= {v: Rows.first_axis(v.shape) for v in graph.inputs if v.shape[:1] == (self.batch,)}
-        steady = ("weight", "choice")  # a step does not write them while it reads them
+        steady = ("weight", "choice", "base")  # a step does not write them while it reads them
         stateful = dependents(graph, [v for v, p in graph.parameters.items() if p.kind not in steady])
         for node in graph.nodes:
             if self._fed.isdisjoint(node.outputs):

@@ -48,5 +48,5 @@ def _rounding_notes(layers: Iterable[FrozenLayer]) -> Iterator[Note]:
 
 def stored(c: Compilation, forward: Graph) -> tuple[Graph, tuple[FrozenLayer, ...]]:
     """Return a forward graph with what the scheme freezes in int4, and what became of each frozen layer."""
-    frozen = {row.parameter for row in c.resolved if row.fraction == 0}
+    frozen = {row.parameter for row in c.resolved if row.is_constant}
     return store_as_int4(forward, frozen, INT4_BLOCKS[c.options.frozen], c.options.frozen == "int4-dynamic")

@@ -25,7 +25,6 @@ from converter.program.manifest.records import (
     MASK,
     ROW_LOSSES,
     TARGET,
-    ChosenChannels,
     ClassHead,
     Dtype,
     Manifest,
@@ -36,7 +35,7 @@ from converter.program.manifest.records import (
     UpdateRow,
     gathered,
 )
-from converter.program.manifest.weights import FrozenPart, ParameterSpec, Piece, Scales, StoredDtype
+from converter.program.manifest.weights import ChosenChannels, FrozenPart, ParameterSpec, Piece, Scales, StoredDtype
 
 __all__ = [
     "FEATURES",

@@ -19,7 +19,8 @@ from converter.program.manifest.records import (
     TensorSpec,
 )
 from converter.program.manifest.schema import ROLES, SIGNATURES, check_fields, fail
-from converter.program.manifest.weights import ParameterSpec
+from converter.program.manifest.views import check_view, viewed_shape
+from converter.program.manifest.weights import ChosenChannels, ParameterSpec
 
 #: What is compared of a tensor.
 Facts = tuple[str, tuple[int, ...], str]
@@ -46,7 +47,7 @@ class _Checker:
             fail(f"micro_batch: {m.micro_batch} is no part of a batch of {m.batch}")
         for i, tensor in enumerate(m.state_tensors):
             if tensor.model is not None:
-                _check_view(f"state_tensors[{i}].model", tensor.model.view, tensor.model.shape, tensor.shape)
+                check_view(f"state_tensors[{i}].model", tensor.model.view, tensor.model.shape, tensor.shape)
         self.names()
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
@@ -216,6 +217,7 @@ class _Checker:
         """Return the state tensors with a gradient, or as moving averages a batch's statistics in its place."""
         m = self.manifest
         chosen = {choice.indices for choice in m.choices}
+        chosen |= {piece.tensor for p in m.parameters if p.name in m.redrawn for piece in p.pieces}
         # The number of the call, which the forward pass of a split step changes.
         forward = self.moved_by(m.step) if m.state == "split" else set()
         return {name for name, t in self.state.items() if not t.slot} - chosen - forward
@@ -259,10 +261,29 @@ class _Checker:
                 fail(f"{where}: {stored.shape[0]} of {choice.channels} channels")
             if choice.change not in {p.name for p in m.parameters}:
                 fail(f"{where}: {choice.change!r} is not in parameters")
+            self.redrawn(where, choice)
         if "fisher" in m.signatures:
             weighed = {(FISHER + c.weight, (c.channels,), "float32") for c in m.choices}
             if _facts(m.signatures["fisher"].giving("fisher")) != weighed:
                 fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+
+    def redrawn(self, where: str, choice: ChosenChannels) -> None:
+        """Check that a weight in the state, and what is added to its channels, are whole and fit each other."""
+        if choice.product is None:
+            return
+        known, many = {p.name: p for p in self.manifest.parameters}, self.manifest.trained_channels(choice)
+        if choice.weight not in known:
+            fail(f"{where}: {choice.weight!r} is not in parameters")
+        weight, change = known[choice.weight], known[choice.change]
+        for one in (weight, change):
+            stored = [self.state[piece.tensor].shape for piece in one.pieces if piece.tensor in self.state]
+            whole = [prod(shape) for shape in stored] == [prod(one.shape)] and one.frozen is None
+            if not whole or one.dtype != "float32" or one.pieces[0].scales is not None:
+                fail(f"{where}: {one.name!r} is not whole in one tensor of float32")
+        shape = viewed_shape(f"{where}.product", choice.product, weight.shape)
+        fits = len(shape) > 1 and shape[-2] == choice.channels and prod(shape) == prod(weight.shape)
+        if not fits or change.shape != (*shape[:-2], many, shape[-1]):
+            fail(f"{where}.product: {list(change.shape)} is not what is added to {many} channels of {list(shape)}")
 
     def head(self) -> None:
         """Check that its kernel and bias are of the same classes, and names and features of a size with them."""
@@ -289,9 +310,9 @@ class _Checker:
         for piece in parameter.pieces:
             if piece.tensor not in self.state:
                 fail(f"{where}: {piece.tensor!r} is not in state_tensors")
-            _check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
+            check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
         if (frozen := parameter.frozen) is not None:
-            _check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
+            check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
 
     def integers(self) -> None:
         """Check that each state tensor in int8 is a weight's, with scales of its own beside it."""
@@ -358,31 +379,4 @@ def _facts(specs: Iterable[TensorSpec], axes: int = 0) -> set[Facts]:
 def check_model_tensor(where: str, model: ModelTensor, stored: tuple[int, ...]) -> None:
     """Raise UsageError unless a tensor of the model gives what is stored."""
     check_fields(model, where)
-    _check_view(where, model.view, model.shape, stored)
-
-
-def _check_view(where: str, view: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]) -> None:
-    given = viewed_shape(where, view, shape)
-    if prod(given) != prod(stored):
-        fail(f"{where}: a view gives {list(given)}, and what is stored is {list(stored)}")
-
-
-def viewed_shape(where: str, view: Iterable[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape after a view of anybody's. Raises UsageError for one that does not fit."""
-    for step in view:
-        shape = _viewed(f"{where}: view step {step!r}", step, shape)
-    return shape
-
-
-def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape after one step of a view, without touching a tensor: the manifest may be anybody's."""
-    match step:
-        case ["transpose", [*axes]] if all(type(a) is int for a in axes) and sorted(axes) == list(range(len(shape))):
-            return tuple(shape[a] for a in axes)
-        case ["reshape", [*to]] if all(type(d) is int and d > 0 for d in to) and prod(to) == prod(shape):
-            return tuple(to)
-        case ["slice", int(axis), int(start), int(stop)] if (
-            bool not in map(type, step) and 0 <= axis < len(shape) and 0 <= start < stop <= shape[axis]
-        ):
-            return (*shape[:axis], stop - start, *shape[axis + 1 :])
-    return fail(f"{where} does not fit {list(shape)}")
+    check_view(where, model.view, model.shape, stored)

@@ -19,7 +19,7 @@ from converter.program.manifest.identity import Identity, ModelTensor
 from converter.program.manifest.labels import TargetLabels
 from converter.program.manifest.names import FEATURES, ON_FEATURES, at_length, rows_to_infer
 from converter.program.manifest.schema import ROLES
-from converter.program.manifest.weights import ParameterSpec, StoredDtype
+from converter.program.manifest.weights import ChosenChannels, ParameterSpec, StoredDtype
 
 T = TypeVar("T")
 
@@ -135,28 +135,6 @@ class StateTensor:
     def name(self) -> str:
         """What the user calls it."""
         return self.tensor if self.model is None else self.model.name
-
-
-@dataclass(frozen=True)
-class ChosenChannels:
-    """A frozen weight of which some input channels are changed.
-
-    Attributes:
-        weight: its name.
-        channels: how many it has.
-        indices: the state tensor that says which of them, int32, each once.
-        change: the parameter that is added to these; zero at first.
-    """
-
-    weight: str
-    channels: int
-    indices: str
-    change: str
-
-    def is_good(self, indices: np.ndarray) -> bool:
-        """Return whether these are different channels that there are: kernels do not look."""
-        found = np.unique(indices)
-        return found.size == indices.size and found[0] >= 0 and found[-1] < self.channels
 
 
 @dataclass(frozen=True)
@@ -286,7 +264,11 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the order of keys is the order of the fields."""
-        return json.loads(json.dumps(asdict(self)))
+        said = json.loads(json.dumps(asdict(self)))
+        for choice in said["choices"]:
+            if choice["product"] is None:  # older readers refuse a field that they do not know
+                del choice["product"]
+        return said
 
     def to_bytes(self) -> bytes:
         """Return the metadata entry."""
@@ -303,6 +285,24 @@ class Manifest:
     def trained_channels(self, choice: ChosenChannels) -> int:
         """Return how many channels of its weight train."""
         return next(t.shape[0] for t in self.state_tensors if t.tensor == choice.indices)
+
+    @property
+    def redrawn(self) -> dict[str, ChosenChannels]:
+        """The weights that are state because their channels are redrawn, by name."""
+        return {choice.weight: choice for choice in self.choices if choice.product is not None}
+
+    def kept_of(self, parameter: str) -> tuple[StateTensor, ...]:
+        """Return the state tensors of a parameter, and what the optimizer keeps for it alone."""
+        names = [spec.name for spec in self.parameters]
+
+        def owner(tensor: StateTensor) -> str:
+            return max((name for name in names if f"/{tensor.name}".endswith(f"/{name}")), key=len, default="")
+
+        return tuple(tensor for tensor in self.state_tensors if owner(tensor) == parameter)
+
+    def parameter(self, name: str) -> ParameterSpec:
+        """Return a trained weight, or one whose channels are redrawn, by its name, which the manifest has."""
+        return next(spec for spec in self.parameters if spec.name == name)
 
     @property
     def accumulates(self) -> bool:

@@ -1,4 +1,4 @@
-"""The manifest's records of trained weights: their pieces in the state, the scales of integers, the frozen part."""
+"""The manifest's records of trained weights: pieces in the state, scales of integers, frozen parts, chosen channels."""
 
 from __future__ import annotations
 
@@ -71,3 +71,28 @@ class ParameterSpec:
     dtype: StoredDtype
     pieces: tuple[Piece, ...]
     frozen: FrozenPart | None
+
+
+@dataclass(frozen=True)
+class ChosenChannels:
+    """A weight that no step changes, with what is added to some of its input channels.
+
+    Attributes:
+        weight: its name.
+        channels: how many it has.
+        indices: the state tensor that says which of them, int32, each once.
+        change: the parameter that is added to these; zero at first.
+        product: where the weight is state, a parameter, to which a session adds the change before it draws other
+            channels: the view from its own layout to [..., channels, outputs]. None where it is a constant of the file.
+    """
+
+    weight: str
+    channels: int
+    indices: str
+    change: str
+    product: tuple[Any, ...] | None = None
+
+    def is_good(self, indices: np.ndarray) -> bool:
+        """Return whether these are different channels that there are: kernels do not look."""
+        found = np.unique(indices)
+        return found.size == indices.size and found[0] >= 0 and found[-1] < self.channels

@@ -10,6 +10,7 @@ from converter.program.file import ProgramFile
 from converter.program.manifest import FISHER, Manifest
 from converter.runtime.data.examples import Examples
 from converter.runtime.interpreters.entry import SignatureEntry
+from converter.runtime.session.redrawing import drawn, redrawn
 from converter.runtime.session.running import Running
 from converter.support.errors import NumericError, UsageError
 
@@ -57,6 +58,29 @@ def has_trained(program: ProgramFile, state: Mapping[str, np.ndarray]) -> bool:
     return any(not np.array_equal(state[tensor.tensor], program.initial(tensor)) for tensor in tensors)
 
 
+def redraw(running: Running, program: ProgramFile, examples: Examples | None, seed: int, epoch: int = 0) -> None:
+    """Let weights take up what was added to their channels, and others train.
+
+    Args:
+        running: the program at work.
+        program: its file.
+        examples: checked rows, for `fisher`: those train that have the most information. None: they are drawn.
+        seed: of the draw.
+        epoch: of the draw, too.
+
+    Raises:
+        NumericError: the information is not finite, or a step has spoilt the state.
+    """
+    manifest = program.manifest
+    running.check_not_lost()
+    if examples is None:
+        channels = drawn(manifest, seed, epoch)
+    else:
+        found = information(running.ready("fisher"), examples, manifest.micro_batch)
+        channels = largest(found, manifest)
+    running.take(redrawn(program, running.memory.read(), channels))
+
+
 def choose(running: Running, program: ProgramFile, examples: Examples, reset: bool) -> None:
     """Let those channels train that have the most information on these rows.
 
@@ -75,7 +99,8 @@ def choose(running: Running, program: ProgramFile, examples: Examples, reset: bo
     elif has_trained(program, running.memory.read()):
         raise UsageError(
             "the training has begun with other channels: choose_channels(..., reset=True) goes back to what "
-            "was built, or call it before the first step",
+            "was built, or call it before the first step"
+            + ("; redraw_channels goes on with others" if program.manifest.redrawn else ""),
             page="sessions",
         )
     found = information(running.ready("fisher"), examples, program.manifest.micro_batch)

@@ -19,7 +19,6 @@ from converter.runtime.interpreters.choice import open_engine
 from converter.runtime.interpreters.entry import Report
 from converter.runtime.replay.memory import ReplayMemory
 from converter.runtime.session.batches import Order, Shuffled, all_rows, arguments_of, is_stream
-from converter.runtime.session.channels import choose, information
 from converter.runtime.session.evaluation import every_output, figures, inferred, kept_on_features, outputs
 from converter.runtime.session.feeding import (
     check_one_step,
@@ -34,10 +33,11 @@ from converter.runtime.session.rates import Rate, rate_of_steps
 from converter.runtime.session.remembering import Drift, Replay
 from converter.runtime.session.running import Taken
 from converter.runtime.session.skipping import SkipLearned, check_skip
+from converter.runtime.session.trained_channels import TrainedChannels
 from converter.support.errors import UsageError
 
 
-class TrainingSession(KnownClasses):
+class TrainingSession(KnownClasses, TrainedChannels):
     """Trains and uses a program of `pocketune.build` in the stock interpreter.
 
         with TrainingSession("model.tflite") as session:
@@ -322,42 +322,6 @@ class TrainingSession(KnownClasses):
             visit.enter(self._examples(self.manifest.step_on_features, self.features(x), y, weight))
         else:
             visit.enter(self._examples(self.manifest.step, x, y, weight))
-
-    def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
-        """Return the Fisher information of the input channels of weights that have chosen ones, on any rows.
-
-        Of a channel it is 1 / 2N sum_n (sum_d a_nd g_nd)^2: a is what the weight is multiplied with, g the gradient of
-        a row's loss (times its weight) by it, d its places, N the number of rows of weight above 0.
-
-        Raises:
-            UsageError: as `train`; the program was built without the signature `fisher`.
-            NumericError: it is not finite.
-        """
-        with self._lock:
-            examples = self._examples("fisher", x, y, weight)
-            return information(self._open().ready("fisher"), examples, self.manifest.micro_batch)
-
-    def choose_channels(self, x: Any, y: Any = None, weight: Any = None, reset: bool = False) -> dict[str, np.ndarray]:
-        """Lets those channels train that have the most Fisher information on a user's first samples.
-
-        Args:
-            x: as for `evaluate`, and y and weight likewise.
-            y: targets.
-            weight: how much each row counts.
-            reset: go back to what was built first; else a state that has trained is refused, whose changes belong to
-                the channels that it was trained with.
-
-        Returns:
-            The channels by weight, in order; `save` keeps them with the state.
-
-        Raises:
-            UsageError: as `fisher`, or the state has trained.
-            NumericError: the information is not finite.
-        """
-        with self._lock:
-            choose(self._open(), self._program, self._examples("fisher", x, y, weight), reset)
-            self._changed()
-            return self.channels()
 
     def __repr__(self) -> str:
         state = "closed" if self._running is None else f"batch {self.manifest.batch}, {self.manifest.state}"

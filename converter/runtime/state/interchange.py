@@ -107,9 +107,11 @@ def carried(
         for tensor in here.tensors
         if tensor.name in known and _difference(known[tensor.name], tensor) is None
     }
-    for choice in here.choices if partly else ():  # a change means nothing beside other channels
+    for choice in here.choices if partly else ():  # a change means nothing beside other channels, or another weight
         pair = choice.indices, *(t.tensor for t in here.tensors if t.name.endswith(choice.change))
-        if any(name not in found for name in pair) or not choice.is_good(found[choice.indices]):
+        weight = [t.tensor for t in here.tensors if t.name == choice.weight]
+        is_without = choice.weight in known and not (weight and weight[0] in found)
+        if is_without or any(name not in found for name in pair) or not choice.is_good(found[choice.indices]):
             found = {name: array for name, array in found.items() if name not in pair}
     for pair in here.scales.items():  # integers mean nothing with other scales
         if any(name not in found for name in pair):

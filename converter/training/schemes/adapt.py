@@ -40,6 +40,7 @@ class Adapter:
         dropout: how likely an input of A is zero in a step.
         number: of that dropout, which no other in the model has.
         magnitude: the lengths of the columns of W + scale * A B, where they train (DoRA).
+        redrawn: whether the weight is state, which takes up what was added to its channels.
     """
 
     weight: str
@@ -51,6 +52,7 @@ class Adapter:
     dropout: float = 0.0
     number: int = 0
     magnitude: Parameter | None = None
+    redrawn: bool = False
 
 
 def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], list[Adapter]]:
@@ -59,6 +61,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     Before: MatMul(x, W).   After: MatMul(x, W) + MatMul(MatMul(x, A) * scale, B).
     Before: Conv2D(x, W).   After: Conv2D(x, W) + Conv2D 1x1 (Conv2D(x, A) * scale, B).
     With chosen channels:   After: MatMul(x, W) + MatMul(Gather(x, channels), D), and likewise for Conv2D.
+    Where these are redrawn W stays a parameter, of the kind `base`.
     Ways to the logits are in `shortcuts.py`.
     Of DoRA the first summand and B are multiplied by a number for each output (`dora.gains`).
 
@@ -94,6 +97,9 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
         made |= dict.fromkeys(place.uses, (adapter, place, _add(after, adapter.a), _add(after, adapter.b)))
         if adapter.magnitude is not None:
             magnitudes[adapter.weight] = _add(after, adapter.magnitude)
+        if adapter.redrawn:
+            weight = names[adapter.weight]
+            after.parameters[weight] = replace(after.parameters[weight], kind="base")
         adapters.append(adapter)
         table += factors
     if refused:
@@ -159,8 +165,10 @@ def _channels(name: str, place: Contraction, channels: Channels) -> tuple[Adapte
     many = channels.of(inputs)
     choice = Parameter(name + CHOICE, np.arange(many, dtype=np.int32), kind="choice")
     change = Parameter(name + CHANGE, np.zeros((*lead, many, place.b[-1]), np.float32))
-    why = f"added to {many} of the {inputs} input channels of {name}, the first ones until they are chosen"
-    return Adapter(name, choice, change, inputs, place.view), [SchemeRow(change.name, 1.0, why)]
+    until = "redrawn" if channels.redrawn else "chosen"
+    why = f"added to {many} of the {inputs} input channels of {name}, the first ones until they are {until}"
+    adapter = Adapter(name, choice, change, inputs, place.view, redrawn=channels.redrawn)
+    return adapter, [SchemeRow(change.name, 1.0, why)]
 
 
 def _add(graph: Graph, parameter: Parameter) -> Value:

@@ -19,21 +19,27 @@ class Channels:
 
     Attributes:
         ratio: how many of the channels train, at least one.
+        redrawn: W is state as well, which no step changes: a session adds D to it and goes on with other channels, as
+            many (TraDy, Quélennec et al., arXiv 2510.19675). False: W is a constant of the file, and the channels
+            stay those that the training began with.
     """
 
     ratio: float = 0.25
+    redrawn: bool = False
 
     def __post_init__(self) -> None:
         ratio: Any = self.ratio
         if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
             raise UsageError(f"Channels: ratio must be a number above 0 and up to 1, got {ratio!r}", page="adapters")
+        if not isinstance(self.redrawn, bool):
+            raise UsageError(f"Channels: redrawn is True or False, got {self.redrawn!r}", page="adapters")
 
     def of(self, channels: int) -> int:
         """Return how many of so many channels train."""
         return max(round(self.ratio * channels), 1)
 
     def __str__(self) -> str:
-        return f"{self.ratio:.4g} of the channels"
+        return f"{self.ratio:.4g} of the channels{', redrawn' * self.redrawn}"
 
 
 def problem(place: Contraction) -> str | None:

@@ -56,10 +56,11 @@ def _low_rank(dora: bool) -> Callable[[str, str], UpdateScheme | None]:
 
 
 def _channels(name: str, text: str) -> UpdateScheme | None:
-    percent = _count(text, most=100)
-    if percent is None:
+    number, said, redrawn = text.partition("-")
+    percent = _count(number, most=100)
+    if percent is None or (said and redrawn != "redrawn"):
         return None
-    part = Channels(percent / 100)
+    part = Channels(percent / 100, redrawn=bool(said))
     return UpdateScheme(name, choose=of_channels(part), adapter=part)
 
 
@@ -78,7 +79,9 @@ FAMILIES: dict[str, Family] = {
     "lora": Family(("lora-RANK", "lora-RANK:q_proj,v_proj"), ("lora-16",), _low_rank(dora=False)),
     "dora": Family(("dora-RANK",), ("dora-16",), _low_rank(dora=True)),
     "skip-lora": Family(("skip-lora-RANK", "skip-lora-RANK:BLOCKS"), ("skip-lora-16", "skip-lora-8:4"), _skips),
-    "channels": Family(("channels-PERCENT",), ("channels-10",), _channels),
+    "channels": Family(
+        ("channels-PERCENT", "channels-PERCENT-redrawn"), ("channels-10", "channels-10-redrawn"), _channels
+    ),
 }
 
 

@@ -36,6 +36,11 @@ class SchemeRow:
     why: str
     adapter: Adapting | None = None
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether the file holds the whole parameter, and no state does."""
+        return self.fraction == 0 and not (isinstance(self.adapter, Channels) and self.adapter.redrawn)
+
 
 @dataclass(frozen=True)
 class UpdateScheme:

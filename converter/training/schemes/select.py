@@ -27,7 +27,7 @@ def select(graph: Graph, rows: list[SchemeRow]) -> Graph:
             continue  # it is a constant of integers already
         value = names[row.parameter]
         parameter = graph.parameters[value]
-        if row.fraction == 1 or parameter.kind == "statistic":
+        if row.fraction == 1 or parameter.kind in ("statistic", "base"):
             continue
         del selected.parameters[value]
         if row.fraction == 0:

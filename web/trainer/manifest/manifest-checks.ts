@@ -16,6 +16,7 @@ import {
   type TensorSpec,
 } from "./manifest-records.ts";
 import { FISHER, GRADIENT, ROLES, type RoleRule, SIGNATURES } from "./manifest-rules.ts";
+import { problemOfRedrawn, redrawnOf } from "./redrawn.ts";
 import { FormatError, parse } from "./strict-json.ts";
 import { viewed } from "./view.ts";
 
@@ -279,7 +280,8 @@ class ManifestChecks {
     const { manifest } = this;
     // The number of the call, which the forward pass of a split step changes.
     const forward = manifest.fields.state === "split" ? this.movedBy(manifest.stepName) : [];
-    const left = [...manifest.choices.map((choice) => choice.indices), ...forward];
+    const bases = redrawnOf(manifest.fields).flatMap(([weight]) => weight.pieces.map((piece) => piece.tensor));
+    const left = [...manifest.choices.map((choice) => choice.indices), ...bases, ...forward];
     return manifest.stateTensors.filter((it) => !it.slot && !left.includes(it.tensor)).map((it) => it.tensor);
   }
 
@@ -307,7 +309,8 @@ class ManifestChecks {
   /** Each has a list of channels and a change of its own, and `fisher` weighs all of them. */
   private choices(): void {
     const { choices, fields } = this.manifest;
-    for (const [i, { indices, channels, change }] of choices.entries()) {
+    for (const [i, choice] of choices.entries()) {
+      const { indices, channels, change } = choice;
       const where = `choices[${i}]`;
       const stored = this.state.get(indices);
       if (stored?.dtype !== "int32" || stored.shape.length !== 1) {
@@ -317,6 +320,8 @@ class ManifestChecks {
       if (!fields.parameters.some((parameter) => parameter.name === change)) {
         fail(`${where}: '${change}' is not in parameters`);
       }
+      const problem = problemOfRedrawn(fields.parameters, this.state, choice, product(stored.shape));
+      if (problem) fail(where + problem);
     }
     const fisher = this.signatures.get("fisher");
     const weighed = choices.map((it) => fact(FISHER + it.weight, [it.channels], "float32"));

@@ -176,10 +176,10 @@ export const parameterSpec = checked(record(
 ), (it, where) => sized(it.shape, ELEMENT_BYTES[it.dtype], `${where}.shape`));
 
 /**
- * A frozen weight of which some input channels are changed.
+ * A weight that no step changes, with what is added to some of its input channels.
  */
 export type ChosenChannels = Decoded<typeof chosenChannels>;
-export const chosenChannels = record(
+export const chosenChannels = filled(record(
   {
     // its name.
     weight: string,
@@ -189,8 +189,12 @@ export const chosenChannels = record(
     indices: string,
     // the parameter that is added to these; zero at first.
     change: string,
+  }, {
+    // where the weight is state, a parameter, to which a session adds the change before it draws other channels: the
+    // view from its own layout to [..., channels, outputs]. Null where the weight is a constant of the file.
+    product: nullable(list(anything)),
   },
-);
+), { product: null });
 
 /**
  * The dense layer that tells classes apart, where the runtime may set it without a gradient: classes are nearest to

@@ -185,12 +185,14 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
     if (data && difference(theirs, tensor) === null) found.set(tensor.tensor, relaid(data, theirs, tensor));
   }
   for (const choice of isPart ? (here.choices ?? []) : []) {
-    // A change means nothing beside other channels.
+    // A change means nothing beside other channels, or another weight.
     const changes = here.tensors.filter((tensor) => nameOf(tensor).endsWith(choice.change));
     const pair = [choice.indices, ...changes.map((tensor) => tensor.tensor)];
     const channels = found.get(choice.indices);
-    const isWhole = pair.every((name) => found.has(name)) && channels && areChannels(choice, channels.bytes);
-    if (!isWhole) for (const name of pair) found.delete(name);
+    const weight = here.tensors.find((tensor) => nameOf(tensor) === choice.weight);
+    const isWithout = known.has(choice.weight) && !(weight && found.has(weight.tensor));
+    const isPair = pair.every((name) => found.has(name)) && channels && areChannels(choice, channels.bytes);
+    if (isWithout || !isPair) for (const name of pair) found.delete(name);
   }
   for (const pair of here.scales ?? []) {
     // Integers mean nothing with other scales.

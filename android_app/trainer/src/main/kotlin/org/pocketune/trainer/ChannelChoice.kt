@@ -31,6 +31,32 @@ internal class ChannelChoice(private val program: Program) {
     }
 }
 
+/** The weights that are state because their channels are redrawn, and which of their channels train. */
+internal val Manifest.redrawn: List<Pair<ParameterSpec, ChosenChannels>>
+    get() = choices.filter { it.product != null }.mapNotNull { choice ->
+        parameters.find { it.name == choice.weight }?.let { it to choice }
+    }
+
+/** What is wrong with a weight in the state, or with what is added to its channels, where there is one. */
+internal fun Manifest.problemOfRedrawn(choice: ChosenChannels, many: Int, state: Map<String, StateTensor>): String? {
+    val product = choice.product ?: return null
+    val known = parameters.associateBy { it.name }
+    val weight = known[choice.weight] ?: return ": '${choice.weight}' is not in parameters"
+    val change = known.getValue(choice.change)
+    val isCut = listOf(weight, change).find { !it.isWhole(state) }
+    if (isCut != null) return ": '${isCut.name}' is not whole in one tensor of float32"
+    val shape = ViewStep.shape(product, weight.shape) ?: return ".product: it does not fit ${weight.shape}"
+    val fits = shape.size > 1 && shape[shape.size - 2] == choice.channels && shape.product() == weight.shape.product()
+    if (fits && change.shape == shape.dropLast(2) + many + shape.last()) return null
+    return ".product: ${change.shape} is not what is added to $many channels of $shape"
+}
+
+/** Whether one tensor of the state, in float32, is all of it. */
+private fun ParameterSpec.isWhole(state: Map<String, StateTensor>): Boolean {
+    val stored = pieces.singleOrNull()?.takeIf { it.scales == null && frozen == null }?.let { state[it.tensor] }
+    return dtype == Dtype.FLOAT32 && stored?.shape?.product() == shape.product()
+}
+
 /** Whether these are different channels that there are: the runtime does not look. */
 internal fun ChosenChannels.isGood(indices: IntArray): Boolean =
     indices.toSet().size == indices.size && indices.all { it in 0 until channels }

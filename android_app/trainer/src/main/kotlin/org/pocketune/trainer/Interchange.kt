@@ -169,10 +169,13 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
         if (difference(theirs, tensor) != null) continue
         found[tensor.tensor] = relaid(stored.getValue(theirs.tensor), theirs, tensor)
     }
-    for (choice in if (isPart) here.choices else emptyList()) { // a change means nothing beside other channels
+    for (choice in if (isPart) here.choices else emptyList()) { // a change means nothing beside other channels or weights
         val pair = listOf(choice.indices) + here.tensors.filter { it.name.endsWith(choice.change) }.map { it.tensor }
         val channels = found[choice.indices]
-        if (pair.any { it !in found } || channels == null || !choice.isGood(channels.ints())) found.keys -= pair.toSet()
+        val weight = here.tensors.find { it.name == choice.weight }
+        val isWithout = choice.weight in known && weight?.tensor !in found
+        val isPair = pair.all { it in found } && channels != null && choice.isGood(channels.ints())
+        if (isWithout || !isPair) found.keys -= pair.toSet()
     }
     for ((integers, scales) in here.scales) { // integers mean nothing with other scales
         if (integers !in found || scales !in found) found.keys -= setOf(integers, scales)

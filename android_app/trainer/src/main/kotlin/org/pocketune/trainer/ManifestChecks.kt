@@ -269,7 +269,7 @@ private class ManifestChecks(private val manifest: Manifest) {
 
     /** The state tensors that have a gradient, or as moving averages a batch's statistics in the place of one. */
     private fun trained(): Set<String> {
-        val chosen = manifest.choices.map { it.indices }
+        val chosen = manifest.choices.map { it.indices } + manifest.redrawn.map { (weight, _) -> weight.pieces[0].tensor }
         // The number of the call, which the forward pass of a split step changes.
         val forward = if (manifest.state == StateKind.SPLIT) movedBy(manifest.stepName) else emptySet()
         return manifest.stateTensors.filter { !it.slot && it.tensor !in chosen }.map { it.tensor }.toSet() - forward
@@ -302,6 +302,7 @@ private class ManifestChecks(private val manifest: Manifest) {
             if (shape?.size != 1) fail("$where: '${choice.indices}' is no list of channels in state_tensors")
             if (shape[0] > choice.channels) fail("$where: ${shape[0]} of ${choice.channels} channels")
             if (manifest.parameters.none { it.name == choice.change }) fail("$where: '${choice.change}' is not in parameters")
+            manifest.problemOfRedrawn(choice, shape[0], state)?.let { problem -> fail("$where$problem") }
         }
         val given = manifest.fisher?.giving(Role.FISHER) ?: return
         val weighed = manifest.choices.map { Triple(FISHER + it.weight, listOf(it.channels), Dtype.FLOAT32) }

@@ -136,12 +136,15 @@ data class ParameterSpec(
 
 
 /**
- * A frozen weight of which some input channels are changed.
+ * A weight that no step changes, with what is added to some of its input channels.
  *
  * @property weight its name.
  * @property channels how many it has.
  * @property indices the state tensor that says which of them, int32, each once.
  * @property change the parameter that is added to these; zero at first.
+ * @property product where the weight is state, a parameter, to which a session adds the change before it draws
+ *   other channels: the view from its own layout to [..., channels, outputs]. Null where the weight is a constant of
+ *   the file.
  */
 @Serializable
 data class ChosenChannels(
@@ -149,6 +152,7 @@ data class ChosenChannels(
     val channels: Int,
     val indices: String,
     val change: String,
+    val product: List<JsonElement>? = null,
 )
 
 

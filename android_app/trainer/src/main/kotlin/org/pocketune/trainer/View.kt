@@ -55,6 +55,10 @@ internal sealed interface ViewStep {
             return places
         }
 
+        /** The shape behind all steps of a view; null when one does not fit. Touches no tensor. */
+        fun shape(view: List<JsonElement>, shape: List<Int>): List<Int>? =
+            view.fold(shape as List<Int>?) { now, step -> now?.let { parse(step)?.on(it) } }
+
         /** A step of a manifest; null when it is none. */
         fun parse(json: JsonElement): ViewStep? {
             val parts = json as? JsonArray ?: return null
@@ -78,8 +82,7 @@ internal sealed interface ViewStep {
 
 /** Whether the view of a tensor of the model gives so many elements as a tensor of the shape [stored] has. */
 internal fun ModelTensor.gives(stored: List<Int>): Boolean {
-    val given = view.fold(shape as List<Int>?) { now, step -> now?.let { ViewStep.parse(step)?.on(it) } }
-    return given?.product() == stored.product()
+    return ViewStep.shape(view, shape)?.product() == stored.product()
 }
 
 /** How far apart the elements along each axis are. */

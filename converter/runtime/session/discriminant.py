@@ -39,11 +39,12 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
     if len(means) < 2:
         raise UsageError("shrinkage needs two classes or more, that there is something to tell apart", page="sessions")
     shares = np.bincount(y, minlength=len(means)) / len(y)
-    rows, diagonal = x - means[y], np.zeros(x.shape[1])
+    rows, diagonal = np.empty(x.shape), np.zeros(x.shape[1])
     for label, share in enumerate(shares):
         own = y == label
-        factor, variances = _shrunk(rows[own], shrinkage)
-        rows[own] *= np.sqrt(factor / len(y))
+        centred = x[own] - means[label]
+        factor, variances = _shrunk(centred, shrinkage)
+        rows[own] = centred * np.sqrt(factor / len(y))
         diagonal += share * variances
     middle = means.mean(0)
     weights = _solved(rows, diagonal, (means - middle).T).T
@@ -66,24 +67,29 @@ def _solved(rows: np.ndarray, diagonal: np.ndarray, right: np.ndarray) -> np.nda
     An input whose variance is 0 beside that of others, but for rounding, has no part in it: layer norms leave some of
     1e-32. Raises UsageError where no input varies, or the matrix of the others is singular.
     """
-    variances = (rows**2).sum(0) + diagonal
+    variances = np.einsum("ij,ij->j", rows, rows) + diagonal
     least = np.finfo(np.float64).eps * variances.max()
     varies = variances > len(diagonal) * least
+    if varies.all():
+        return _solved_of_varying(rows, diagonal, right, least)
     found = np.zeros(right.shape)
     found[varies] = _solved_of_varying(rows[:, varies], diagonal[varies], right[varies], least)
     return found
 
 
 def _solved_of_varying(rows: np.ndarray, diagonal: np.ndarray, right: np.ndarray, least: float) -> np.ndarray:
-    """Return the same of inputs that all vary; no pivot is `least` or below.
+    """Return the same of inputs that all vary; no pivot is `least` or below. The rows are used up.
 
     Of fewer rows than inputs by the identity of Woodbury, whose matrix is [rows, rows]: the covariance of 1,280 inputs
     alone has 13 MB.
     """
     if len(rows) < len(diagonal) and diagonal.min() > least:
-        scaled, begun = rows / diagonal, right / diagonal[:, None]
-        lower = np.linalg.cholesky(np.eye(len(rows)) + scaled @ rows.T)
-        return begun - scaled.T @ np.linalg.solve(lower.T, np.linalg.solve(lower, rows @ begun))
+        scale = np.sqrt(diagonal)
+        rows /= scale
+        begun = right / scale[:, None]
+        lower = np.linalg.cholesky(np.eye(len(rows)) + rows @ rows.T)
+        begun -= rows.T @ np.linalg.solve(lower.T, np.linalg.solve(lower, rows @ begun))
+        return begun / scale[:, None]
     try:
         lower = np.linalg.cholesky(rows.T @ rows + np.diag(diagonal))
     except np.linalg.LinAlgError:

@@ -85,6 +85,7 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict
                 target="litert-2/x86-64",
                 signatures=("train", "evaluate", *(["features"] if method.update != "full" else [])),
                 head="class_means" if method.means else None,
+                head_reads=task.blocks if method.blocks else None,
                 frozen=method.frozen,
                 calibration=split.validation.x[:100] if method.frozen == "int8" else None,
             ).write(folder / method.file)

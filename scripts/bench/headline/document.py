@@ -33,6 +33,7 @@ DRAWN = {
     "skip-lora, int8": ("skip-lora, int8", "#a6761d"),
     "discriminant": ("linear discriminant", "#009e73"),
     "discriminant, int8": ("linear discriminant, int8", "#cc79a7"),
+    "of blocks, int8": ("discriminant of blocks, int8", "#7a0177"),
 }
 
 

@@ -24,6 +24,7 @@ class Method(NamedTuple):
         shrinkage: of the covariance that these are seen by; None: by distance alone.
         steps: whether steps follow, or are all.
         frozen: in which the frozen layers compute, as `build` takes it.
+        blocks: whether the last layer reads all blocks too.
     """
 
     update: str
@@ -31,11 +32,12 @@ class Method(NamedTuple):
     shrinkage: str | None = None
     steps: bool = True
     frozen: str = "float32"
+    blocks: bool = False
 
     @property
     def file(self) -> str:
         """The program."""
-        return f"{self.update}{'-means' * self.means}-{self.frozen}.tflite"
+        return f"{self.update}{'-means' * self.means}{'-blocks' * self.blocks}-{self.frozen}.tflite"
 
 
 #: Frozen layers run once a sample in all but `full`.
@@ -49,6 +51,7 @@ OURS = {
     "sparse, int8": Method("sparse", frozen="int8"),
     "skip-lora, int8": Method("skip-lora-8", frozen="int8"),
     "discriminant, int8": Method("head", means=True, shrinkage="auto", steps=False, frozen="int8"),
+    "of blocks, int8": Method("head", means=True, shrinkage="auto", steps=False, frozen="int8", blocks=True),
 }
 #: Others, which train all weights.
 THEIRS = ("keras", "tensorflow", "torch")

@@ -42,6 +42,7 @@ class Task:
         of_each: samples of each class.
         held_out, validation: how many rows, the first ones of the data.
         rates: what learning rates are chosen among, by what trains: `full`, `sparse`, `skip-lora-8`, `head`.
+        blocks: what the last layer reads of them, where it does: of a text there is one mean.
         compared: with how many choices of samples.
         batch, epochs: of every training.
     """
@@ -54,6 +55,7 @@ class Task:
     held_out: int
     validation: int
     rates: Mapping[str, tuple[float, ...]]
+    blocks: str = "blocks/2"
     compared: int = 3
     batch: int = 8
     epochs: int = 8
@@ -132,6 +134,7 @@ TASKS = {
             held_out=400,
             validation=200,
             rates={"full": (1e-5, 3e-5, 1e-4), "sparse": (1e-4, 3e-4, 1e-3), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA},
+            blocks="blocks",
             compared=1,
             epochs=5,
         ),

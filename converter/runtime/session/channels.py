@@ -58,7 +58,7 @@ def has_trained(program: ProgramFile, state: Mapping[str, np.ndarray]) -> bool:
     return any(not np.array_equal(state[tensor.tensor], program.initial(tensor)) for tensor in tensors)
 
 
-def redraw(running: Running, program: ProgramFile, examples: Examples | None, seed: int, epoch: int = 0) -> None:
+def redraw(running: Running, program: ProgramFile, examples: Examples | None, seed: int, epoch: int) -> None:
     """Let weights take up what was added to their channels, and others train.
 
     Args:

@@ -137,6 +137,7 @@ class Loop:
         batches: of an epoch by its number.
         epochs: how many there are.
         first: the epoch that it begins with, from 0.
+        begin: called at the beginning of each epoch, with its number.
         step: trains on a batch with a learning rate.
         rate: the learning rate by the number of the step.
         validate: figures on held-out rows; None without any.
@@ -151,6 +152,7 @@ class Loop:
     batches: Batches | Shuffled
     epochs: int
     first: int
+    begin: Callable[[int], None]
     step: Callable[[Examples, float], Taken]
     rate: Callable[[int], float]
     validate: Callable[[], dict[str, float]] | None
@@ -173,6 +175,7 @@ class Loop:
         with suppress(_Stop), progress_bar(self.steps, self.progress) as advance:
             self._tell(Started(self.epochs, self.steps))
             for epoch in range(self.first, self.epochs):
+                self.begin(epoch)
                 figures, number = self._epoch(epoch, number, advance)
                 if self.validate is not None:
                     figures |= {f"validation_{name}": value for name, value in self.validate().items()}

@@ -8,6 +8,7 @@ is the same before and after.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,19 @@ from converter.runtime.data.order import Random
 from converter.support.errors import UsageError
 
 
-def check_redrawn(manifest: Manifest) -> None:
-    """Raise UsageError where no weight of a program takes up what is added to its channels."""
+def check_redrawn(manifest: Manifest, redraw: Any = True) -> None:
+    """Raise UsageError where no weight of a program takes up what is added to its channels.
+
+    Args:
+        manifest: of the program.
+        redraw: as `fit` is given it, not False.
+    """
+    if redraw is not True:
+        raise UsageError(
+            f"redraw is True or False, not {redraw!r}: channels are drawn by the seed. By information on rows "
+            "redraw_channels(x, y) does it, between calls of fit",
+            page="sessions",
+        )
     if not manifest.redrawn:
         raise UsageError(
             f"redrawing channels: no weight of {manifest.name} is state that takes up what is added to its channels: "

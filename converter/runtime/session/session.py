@@ -30,6 +30,7 @@ from converter.runtime.session.feeding import (
 from converter.runtime.session.known_classes import KnownClasses
 from converter.runtime.session.loop import Listener, Loop, check_arguments
 from converter.runtime.session.rates import Rate, rate_of_steps
+from converter.runtime.session.redrawing import check_redrawn
 from converter.runtime.session.remembering import Drift, Replay
 from converter.runtime.session.running import Taken
 from converter.runtime.session.skipping import SkipLearned, check_skip
@@ -210,6 +211,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
         replay: float = 0.5,
         roll_back: float | None = None,
         skip: SkipLearned | None = None,
+        redraw: bool = False,
         **others: Any,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
@@ -246,6 +248,8 @@ class TrainingSession(KnownClasses, TrainedChannels):
             skip: which rows do not come in most epochs, as they lost little when they came last: SkipLearned(0.03). The
                 program has to give the loss of each row (`build(..., row_losses="on")`). Numbers of steps are as though
                 all came, and `loss` counts the others with their last loss. `skipped` is how many did not come.
+            redraw: whether each epoch but the first begins with other channels, drawn by the seed and the number of the
+                epoch, for programs with `Channels(..., redrawn=True)`; as `redraw_channels`.
             **others: there are none; those of Keras are refused with the word for them here.
 
         Returns:
@@ -262,6 +266,8 @@ class TrainingSession(KnownClasses, TrainedChannels):
         check_arguments(epochs, initial_epoch, patience, seed, listener)
         if skip is not None:
             check_skip(skip, self.manifest, initial_epoch)
+        if redraw is not False:
+            check_redrawn(self.manifest, redraw)
         mixed = None if memory is None else Replay.checked(memory, replay, self._kept_names())
         kept = self._kept_for(metrics)
         judge = partial(self._judge, kept=kept)
@@ -276,6 +282,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
             batches=feed.batches,
             epochs=epochs,
             first=initial_epoch,
+            begin=partial(self._begin_epoch, order=order, redraw=redraw),
             step=partial(self._step, signature=feed.signature),
             rate=rate_of_steps(learning_rate, rate_scale, self.manifest),
             validate=None if judged is None else partial(judge, judged, metrics),
@@ -297,6 +304,12 @@ class TrainingSession(KnownClasses, TrainedChannels):
             self._open().check_finite()
         feed.enter()
         return history | drift.figures
+
+    def _begin_epoch(self, epoch: int, order: Order, redraw: bool) -> None:
+        """Draw the channels of an epoch, where others train in each; the first one has those that it finds."""
+        number = order.first + epoch
+        if redraw and number:
+            self._redraw(None, order.seed, number)
 
     def _kept_for(self, metrics: Metrics) -> str:
         """Return what the signatures are called behind their names that judge held-out rows by their features."""

@@ -85,7 +85,10 @@ class TrainedChannels(HeldState):
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise UsageError(f"seed must be a whole number from 0 on, got {seed!r}", page="sessions")
         with self._lock:
-            examples = None if x is None else self._examples("fisher", x, y, weight)
-            redraw(self._open(), self._program, examples, seed or 0)
-            self._changed()
+            self._redraw(None if x is None else self._examples("fisher", x, y, weight), seed or 0, 0)
             return self.channels()
+
+    def _redraw(self, examples: Examples | None, seed: int, epoch: int) -> None:
+        with self._lock:
+            redraw(self._open(), self._program, examples, seed, epoch)
+            self._changed()

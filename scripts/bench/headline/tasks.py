@@ -10,7 +10,7 @@ import numpy as np
 from nets import LENGTH, SIZE, efficientnet, sentences, sounds
 
 from examples import digits_cnn, efficientnet_lite, imu, minilm, wake_word
-from examples.data import digits, mnist, motions, sentiment
+from examples.data import clothes, digits, mnist, motions, sentiment
 
 import keras  # isort: skip  after examples, which choose its backend
 
@@ -76,9 +76,10 @@ class Task:
 _SKIP_LORA = {"skip-lora-8": (3e-3, 1e-2, 3e-2)}
 _RATES = {"full": (3e-4, 1e-3, 3e-3), "sparse": (1e-3, 3e-3, 1e-2), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA}
 
+_OF_PHOTOGRAPHS = {"full": (1e-4, 3e-4, 1e-3), "sparse": (3e-4, 1e-3, 3e-3), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA}
 
-def _photographs() -> Rows:
-    images = mnist.load()
+
+def _photographs(images: mnist.Images) -> Rows:
     return Rows(efficientnet_lite.from_pixels(mnist.photographs(images.pixels[:2500], SIZE)), images.y[:2500])
 
 
@@ -117,11 +118,23 @@ TASKS = {
             "photographs",
             f"EfficientNet-Lite0 at {SIZE} x {SIZE} with its weights of ImageNet; handwritten digits of MNIST",
             efficientnet,
-            _photographs,
+            lambda: _photographs(mnist.load()),
             of_each=20,
             held_out=300,
             validation=200,
-            rates={"full": (1e-4, 3e-4, 1e-3), "sparse": (3e-4, 1e-3, 3e-3), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA},
+            rates=_OF_PHOTOGRAPHS,
+            compared=1,
+            epochs=10,
+        ),
+        Task(
+            "clothes",
+            f"EfficientNet-Lite0 at {SIZE} x {SIZE} with its weights of ImageNet; clothes of Fashion-MNIST",
+            efficientnet,
+            lambda: _photographs(clothes.load()),
+            of_each=20,
+            held_out=300,
+            validation=200,
+            rates=_OF_PHOTOGRAPHS,
             compared=1,
             epochs=10,
         ),

@@ -36,6 +36,7 @@ class Training:
         fed: the type of the data.
         skip: rows whose loss was less do not come, but every so many epochs; None: all come.
         head: which, of a file of several.
+        redraw: whether each epoch but the first begins with other channels.
     """
 
     program: str
@@ -50,6 +51,7 @@ class Training:
     fed: str = "float32"
     skip: tuple[float, int] | None = None
     head: str | None = None
+    redraw: bool = False
 
 
 TRAININGS = {
@@ -68,6 +70,8 @@ TRAININGS = {
     "adapters": Training("adapted", seed=13, held_out=(100, 108), rate_scale=0.2),
     "rows-that-mix": Training("mixing", rows=(0, 48), seed=14),
     "channels": Training("chosen-stateless", seed=15, learning_rate=0.01),
+    "redrawn-channels": Training("redrawn", seed=33, epochs=4, learning_rate=0.005, redraw=True),
+    "redrawn-channels-by-2": Training("redrawn-by-2", seed=34, epochs=3, learning_rate=0.02, redraw=True),
     "pictures-of-integers": Training("camera-uint8", data="camera-uint8", seed=17, learning_rate=0.1, fed="uint8"),
     "of-integers-with-a-sign": Training("camera-int8", data="camera-int8", seed=17, learning_rate=0.1, fed="int8"),
     "deeper-than-integers": Training("camera-deeper", data="camera-uint8", held_out=(300, 361), seed=18, fed="uint8"),
@@ -126,6 +130,7 @@ def recorded(out: Path, name: str, training: Training) -> list[dict[str, Any]]:
             validation=judged,
             patience=training.patience,
             skip=None if training.skip is None else SkipLearned(*training.skip),
+            redraw=training.redraw,
             listener=lambda event: events.extend(_told(event)),
             progress=False,
         )

@@ -35,6 +35,7 @@ what is drawn behind the first by java.util.Random.
 OUT/kept.tflite and OUT/kept-by-2.tflite keep features of several tensors (Skip-LoRA), the latter with micro-batches.
 OUT/int8.tflite, and OUT/int8-by-2.tflite with micro-batches, keep weights in int8; OUT/int8.plain is exported of
 OUT/trace-weights-in-int8.state.
+OUT/redrawn.tflite and OUT/redrawn-by-2.tflite redraw channels, OUT/redrawn.channels are a draw (redrawn_programs.py).
 OUT/losses.tflite, OUT/losses-by-2.tflite with micro-batches and OUT/losses-kept.tflite with features give row losses.
 OUT/rows.tflite is of a model whose export is hard to resize, OUT/rows.output what JAX makes of OUT/rows.x with the
 weights of OUT/rows.state (rows_programs.py).
@@ -70,6 +71,7 @@ from interchange_programs import write_interchange  # isort: skip
 from language_programs import write_generation, write_lengths  # isort: skip
 from models import CLASSES, cnn, decoder, mixing, model  # isort: skip
 from recorded_traces import write_traces  # isort: skip
+from redrawn_programs import write_redrawn  # isort: skip
 from rows_programs import write_rows  # isort: skip
 
 BATCH, STEPS = 8, 50
@@ -298,6 +300,7 @@ if __name__ == "__main__":
     write_board(folder)
     write_camera(folder)
     write_rows(folder, BATCH)
+    write_redrawn(folder, BATCH)
     write_blocks(folder)
     write_lengths(folder)
     write_generation(folder)

@@ -21,6 +21,7 @@ interface Trace {
   patience: number | null;
   skip: [number, number] | null;
   head: string | null;
+  redraw: boolean;
   fed: "float32" | "uint8" | "int8" | "int32";
   events: Record<string, unknown>[];
 }
@@ -62,12 +63,13 @@ async function opened({ program: of, head }: Trace, store = new MemoryStore()): 
   return await Trainer.open(await program(of, head ?? undefined), runtime, store);
 }
 
-function planOf({ epochs, seed, learning_rate: rate, rate_scale: rateScale, patience, skip }: Trace): Plan {
+function planOf({ epochs, seed, learning_rate: rate, rate_scale: rateScale, patience, skip, redraw }: Trace): Plan {
   return {
     epochs,
     rateScale,
     shuffle: seed !== null,
     seed: seed ?? 0,
+    redraw,
     ...(rate === null ? {} : { learningRate: rate }),
     ...(skip === null ? {} : { skip: { below: skip[0], revisit: skip[1] } }),
     ...(patience === null ? {} : { earlyStop: { patience } }),

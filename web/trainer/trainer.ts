@@ -19,6 +19,7 @@ import { checkKnown, classesOf } from "./state/classes.ts";
 import type { Shrinkage } from "./state/discriminant.ts";
 import { Checkpoints, TwoGenerations, taken } from "./state/generations.ts";
 import { type Adopt, specOf, UNPROVEN } from "./state/interchange.ts";
+import { RedrawnChannels } from "./state/redrawn.ts";
 import { isFiniteTensor, isStateOf, pack, replaced } from "./state/state-file.ts";
 import type { Store } from "./state/store.ts";
 
@@ -303,6 +304,28 @@ export class Trainer {
     });
   }
 
+  /**
+   * Lets other channels train: weights take up what was added to theirs, what the optimizer keeps of that begins anew, and
+   * the training goes on; `redraw: true` of a plan does it each epoch. They are drawn by a seed, a whole number from 0 on, or
+   * with samples those with the most Fisher information. Returns them by weight; throws as `chooseChannels`.
+   */
+  async redrawChannels(by: number | readonly Sample[]): Promise<Map<string, Int32Array>> {
+    return await this.alone(async () => {
+      this.inputs.checkRedrawn();
+      const channels = new RedrawnChannels(this.program);
+      const drawn = typeof by === "number" ? channels.drawn(checkedSeed(by), 0) : await this.weighed(by);
+      await this.engine.write(channels.after(await this.engine.read(), drawn));
+      return drawn;
+    });
+  }
+
+  /** As many channels as train that have the most Fisher information on samples. */
+  private async weighed(samples: readonly Sample[]): Promise<Map<string, Int32Array>> {
+    this.inputs.checkChoosing(samples);
+    const batches = inBatches(samples, this.program.manifest.microBatch);
+    return chosenOf(this.program.manifest, await this.engine.fisher(batches));
+  }
+
   /** Writes the state in memory as the next generation and returns its number. */
   async save(): Promise<number> {
     return await this.alone(async () => this.personal.save(await this.engine.read()));
@@ -447,4 +470,9 @@ export class Trainer {
   private checkOpen(): void {
     if (this.isClosed) throw new ClosedError();
   }
+}
+
+function checkedSeed(seed: number): number {
+  if (Number.isSafeInteger(seed) && seed >= 0) return seed;
+  throw new InputError(`seed must be a whole number from 0 on, got ${seed}`);
 }

@@ -4,6 +4,7 @@ import { byteSize, type Manifest, product } from "../manifest/manifest.ts";
 import { readManifest } from "../manifest/manifest-checks.ts";
 import { ELEMENT_BYTES, type StateTensor } from "../manifest/manifest-records.ts";
 import { places } from "../manifest/view.ts";
+import { RedrawnChannels } from "../state/redrawn.ts";
 import { piecesOf } from "./assembly.ts";
 import { verifyChecksum } from "./checksum.ts";
 import { metadataOf, ofSignature } from "./heads.ts";
@@ -71,7 +72,8 @@ export class Program {
   async plainModel(state: StoredTensor[]): Promise<Uint8Array[]> {
     const entry = this.metadata.get(INFERENCE);
     if (!entry) throw new DamagedProgramError("it does not say how its plain model is put together: build it again");
-    const tensors = realTensors(this.manifest, new Map(state.map((tensor) => [tensor.name, tensor.bytes])));
+    const merged = new RedrawnChannels(this).folded(state);
+    const tensors = realTensors(this.manifest, new Map(merged.map((tensor) => [tensor.name, tensor.bytes])));
     return await piecesOf(entry, this.data.length, {
       buffer: (number) => this.model.buffer(number),
       state: tensors,

@@ -60,8 +60,6 @@ export function byInference(rows: readonly Row[], manifest: Manifest): [string, 
   });
 }
 
-const EPOCHS_APART = 1_000_003n;
-
 /** What each epoch of a training sees: the samples and a new draw of the replayed ones, in an order of the seed's. */
 export class Curriculum {
   /** How many rows an epoch sees. */
@@ -92,7 +90,7 @@ export class Curriculum {
   }
 
   batches(epoch: number): Batch[] {
-    const random = new Random(BigInt.asIntN(64, BigInt(this.plan.seed) * EPOCHS_APART + BigInt(epoch)));
+    const random = Random.ofEpoch(this.plan.seed, epoch);
     const places = [...counted(0, this.own), ...this.draw(random)];
     const ordered = this.plan.shuffle ? shuffled(places, random) : places;
     const weigh = this.plan.balanceClasses ? balanced(this.at(places)) : weightOf;

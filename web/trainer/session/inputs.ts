@@ -2,6 +2,7 @@ import { InputError } from "../errors.ts";
 import { byLength } from "../manifest/lengths.ts";
 import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "../manifest/manifest.ts";
 import type { Dtype, Signature, TargetLabels, TensorSpec } from "../manifest/manifest-records.ts";
+import { redrawnOf } from "../manifest/redrawn.ts";
 import { type Row, type Sample, type Values, weightOf } from "../program/samples.ts";
 import { problemOf } from "./numbers.ts";
 import type { Limits, SkipLearned, WholePlan } from "./plan.ts";
@@ -92,10 +93,20 @@ export class Inputs {
       refuse("balanceClasses: this model knows no classes");
     }
     if (plan.skip) this.checkSkip(plan.skip, firstEpoch);
+    if (plan.redraw) this.checkRedrawn();
     if (!plan.replay) return;
     const { share, samples } = plan.replay;
     if (!(share >= 0 && share <= MOST_REPLAY)) refuse(`replay: the share is from 0 to ${MOST_REPLAY}, not ${share}`);
     if (samples.length > 0) this.check(samples, "replay");
+  }
+
+  /** Other channels may train while a training goes on. */
+  checkRedrawn(): void {
+    if (redrawnOf(this.manifest.fields).length > 0) return;
+    refuse(
+      `redrawing channels: no weight of ${this.manifest.name} is state that takes up what is added to its channels: ` +
+        "build it with --update channels-10-redrawn",
+    );
   }
 
   private checkSkip({ below, revisit }: Required<SkipLearned>, firstEpoch: number): void {

@@ -62,6 +62,11 @@ export interface Plan {
   readonly steps?: number;
   /** Which rows do not come in most epochs; else all come. */
   readonly skip?: SkipLearned;
+  /**
+   * Whether each epoch but the first, by `firstEpoch`, begins with other channels drawn by the seed and the number of the epoch,
+   * in programs of `Channels(..., redrawn=True)`; false.
+   */
+  readonly redraw?: boolean;
 }
 
 /** A plan with nothing left out. */
@@ -78,6 +83,7 @@ export interface WholePlan {
   readonly firstEpoch: number;
   readonly steps: number | null;
   readonly skip: Required<SkipLearned> | null;
+  readonly redraw: boolean;
 }
 
 export function whole(plan: Plan): WholePlan {
@@ -94,6 +100,7 @@ export function whole(plan: Plan): WholePlan {
     firstEpoch: plan.firstEpoch ?? 0,
     steps: plan.steps ?? null,
     skip: plan.skip ? { below: Math.fround(plan.skip.below), revisit: plan.skip.revisit ?? 2 } : null,
+    redraw: plan.redraw ?? false,
   };
 }
 

@@ -1,5 +1,7 @@
 const MULTIPLIER = 0x5deece66dn;
 const BITS = 48;
+/** What is between the seeds of the same epoch of two seeds. */
+const EPOCHS_APART = 1_000_003n;
 
 /** java.util.Random, so that a seed gives the same orders and draws here and on the phone. */
 export class Random {
@@ -7,6 +9,11 @@ export class Random {
 
   constructor(seed: bigint) {
     this.state = BigInt.asUintN(BITS, seed ^ MULTIPLIER);
+  }
+
+  /** That of an epoch, from 0, of a training with a seed. */
+  static ofEpoch(seed: number, epoch: number): Random {
+    return new Random(BigInt.asIntN(64, BigInt(seed) * EPOCHS_APART + BigInt(epoch)));
   }
 
   /** One that goes on from a state that `present` gave. */

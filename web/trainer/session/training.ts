@@ -8,6 +8,7 @@ import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "../
 import type { StoredTensor } from "../program/state-spec.ts";
 import type { Curated } from "../replay/replay-memory.ts";
 import type { Checkpoints, TwoGenerations } from "../state/generations.ts";
+import { RedrawnChannels } from "../state/redrawn.ts";
 import { isFiniteTensor, isStateOf } from "../state/state-file.ts";
 import { Curriculum } from "./batches.ts";
 import type { Engine } from "./engine.ts";
@@ -120,6 +121,7 @@ export class Training {
     const { engine, gate, alone, checkGoesOn } = this.shop;
     const { stepsPerEpoch: perEpoch, skipping } = this.curriculum;
     const batches = this.curriculum.batches(this.plan.firstEpoch + epoch);
+    if (epoch * perEpoch >= done) await this.redraw(this.plan.firstEpoch + epoch);
     if (skipping && skipping.leftOut > 0) {
       yield { kind: "skipped", epoch, rows: skipping.leftOut, of: this.curriculum.rows };
     }
@@ -150,6 +152,15 @@ export class Training {
     }
     const end = (epoch + 1) * perEpoch;
     if (this.isCheckpointBehind(epoch, end)) yield await this.checkpoint(epoch, end - 1);
+  }
+
+  /** Other channels train from the beginning of an epoch on; the first has those that it finds. */
+  private async redraw(number: number): Promise<void> {
+    const { engine, program, alone } = this.shop;
+    if (!this.plan.redraw || number === 0) return;
+    const channels = new RedrawnChannels(program);
+    const drawn = channels.drawn(this.plan.seed, number);
+    await alone(async () => engine.write(channels.after(await engine.read(), drawn)));
   }
 
   /** Where rows are skipped, a checkpoint stands before an epoch in which all come: nobody needs their losses then. */
@@ -242,8 +253,17 @@ export class Training {
 
   /** A digest of all that decides the course of a training. */
   private async digest(): Promise<string> {
-    const { epochs, shuffle, seed, replay, balanceClasses, firstEpoch, skip } = this.plan;
-    const orders = [epochs, shuffle, seed, replay?.share ?? null, balanceClasses, firstEpoch, ...(skip ? [skip] : [])];
+    const { epochs, shuffle, seed, replay, balanceClasses, firstEpoch, skip, redraw } = this.plan;
+    const orders = [
+      epochs,
+      shuffle,
+      seed,
+      replay?.share ?? null,
+      balanceClasses,
+      firstEpoch,
+      ...(skip ? [skip] : []),
+      ...(redraw ? ["redraw"] : []),
+    ];
     const pieces: Uint8Array[] = [utf8(JSON.stringify(orders))];
     pieces.push(bytesOf(this.rates), ...this.before.map((tensor) => tensor.bytes));
     const row = (values: Row) => {

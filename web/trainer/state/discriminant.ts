@@ -45,7 +45,11 @@ export class Discriminant {
       return share;
     });
     const middle = meanOf(means);
-    const weights = solved(scattered, diagonal, means.map((mean) => mean.map((number, i) => number - (middle[i] ?? 0))));
+    const weights = solved(
+      scattered,
+      diagonal,
+      means.map((mean) => mean.map((number, i) => number - (middle[i] ?? 0))),
+    );
     const biases = weights.map(
       (row, at) => Math.log(shares[at] ?? 0) - (dot(row, means[at] ?? row) + dot(row, middle)) / 2,
     );

@@ -81,11 +81,10 @@ internal class Curriculum(samples: List<Sample>, private val plan: Plan, private
         val places = replayed.indices.map { samples.size + it }
         return List(rounds) { places.shuffledBy(random) }.flatten().take(drawn)
     }
-
-    private companion object {
-        const val EPOCHS_APART = 1_000_003L
-    }
 }
+
+/** What is between the seeds of the same epoch of two seeds. */
+internal const val EPOCHS_APART = 1_000_003L
 
 /** The label, or the place of the largest number of a one-hot row. */
 internal fun Sample.classOf(): Int =
@@ -95,7 +94,7 @@ internal fun Sample.classOf(): Int =
     }
 
 /** Fisher and Yates with java.util.Random, whose numbers are the same on every device and for all time. */
-private fun List<Int>.shuffledBy(random: Random): List<Int> {
+internal fun List<Int>.shuffledBy(random: Random): List<Int> {
     val order = toMutableList()
     for (i in order.lastIndex downTo 1) {
         val j = random.nextInt(i + 1)

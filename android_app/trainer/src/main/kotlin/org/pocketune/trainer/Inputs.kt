@@ -33,6 +33,16 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         check(samples)
     }
 
+    /** Other channels may train while a training goes on. */
+    fun checkRedrawn() {
+        if (manifest.redrawn.isEmpty()) {
+            refuse(
+                "redrawing channels: no weight of ${manifest.name} is state that takes up what is added to its channels: " +
+                    "build it with --update channels-10-redrawn"
+            )
+        }
+    }
+
     /** What an epoch of a training is made of: [rows] of them. */
     fun checkEpoch(rows: Int): Unit = whole("samples", manifest.step, rows)
 
@@ -61,6 +71,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
             refuse("balanceClasses: this model knows no classes")
         }
         plan.skip?.let { check(it, plan.firstEpoch) }
+        if (plan.redraw) checkRedrawn()
         val replay = plan.replay ?: return
         if (replay.share !in 0.0..MOST_REPLAY) refuse("replay: the share is from 0 to $MOST_REPLAY, not ${replay.share}")
         if (replay.samples.isNotEmpty()) check(replay.samples, "replay")

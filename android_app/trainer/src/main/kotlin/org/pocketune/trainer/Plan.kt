@@ -65,6 +65,8 @@ data class SkipLearned(val below: Float, val revisit: Int = 2)
  * @property firstEpoch the number of the first epoch, so that trainings one after another have the orders of a single one.
  * @property steps after so many it ends, wherever it is; null: after the epochs.
  * @property skip which rows do not come in most epochs; null: all come.
+ * @property redraw whether each epoch but the first, by [firstEpoch], begins with other channels drawn by the seed and the
+ *   number of the epoch, in programs of `Channels(..., redrawn=True)`.
  */
 class Plan(
     val epochs: Int = 3,
@@ -80,11 +82,12 @@ class Plan(
     val firstEpoch: Int = 0,
     val steps: Int? = null,
     val skip: SkipLearned? = null,
+    val redraw: Boolean = false,
 ) {
     /** The same, with other samples mixed in. */
     internal fun with(replay: Replay) = Plan(
         epochs, learningRate, shuffle, seed, replay, balanceClasses, earlyStop, checkpointEvery, stalledMillis, rateScale,
-        firstEpoch, steps, skip,
+        firstEpoch, steps, skip, redraw,
     )
 }
 

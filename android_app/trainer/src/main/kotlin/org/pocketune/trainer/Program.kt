@@ -50,7 +50,8 @@ class Program private constructor(
     /** The plain model with the weights of a state, in pieces that follow one another in its file. */
     internal fun plainModel(state: List<StoredTensor>): List<ByteBuffer> {
         val entry = metadata[INFERENCE] ?: throw DamagedProgramException("it does not say how its plain model is put together: build it again")
-        val tensors = manifest.realTensors(state.associate { it.name to it.bytes })
+        val merged = RedrawnChannels(this).folded(state)
+        val tensors = manifest.realTensors(merged.associate { it.name to it.bytes })
         return Assembly.read(entry).pieces(bytes.limit(), model::buffer, tensors) { weight(it, tensors) }
     }
 

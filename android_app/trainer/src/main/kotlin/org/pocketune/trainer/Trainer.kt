@@ -170,6 +170,25 @@ class Trainer private constructor(
     }
 
     /**
+     * Lets other channels train: weights take up what was added to theirs, what the optimizer keeps of that begins anew, and
+     * the training goes on; `Plan(redraw = true)` does it each epoch. They are drawn by a seed, a whole number from 0 on, or
+     * with samples those with the most Fisher information. Returns them by weight; throws as [chooseChannels].
+     */
+    suspend fun redrawChannels(seed: Long): Map<String, IntArray> = alone {
+        inputs.checkRedrawn()
+        if (seed < 0) throw InputException("seed must be a whole number from 0 on, got $seed")
+        RedrawnChannels(program).drawn(seed, 0).also { engine.write(RedrawnChannels(program).redrawn(engine.read(), it)) }
+    }
+
+    /** The same by information on samples. */
+    suspend fun redrawChannels(samples: List<Sample>): Map<String, IntArray> = alone {
+        inputs.checkRedrawn()
+        inputs.checkChoosing(samples)
+        val chosen = ChannelChoice(program).largest(engine.fisher(samples.inBatches(manifest.microBatch)))
+        chosen.also { engine.write(RedrawnChannels(program).redrawn(engine.read(), it)) }
+    }
+
+    /**
      * What each class is called, by label; null where there is room for one. Throws [InputException] for a program whose
      * last layer is set by steps alone, as all that follow on classes.
      */

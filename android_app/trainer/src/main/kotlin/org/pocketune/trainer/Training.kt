@@ -93,6 +93,7 @@ internal class Training(
     /** The steps of an epoch after the first [done] of the training; false when one diverged. */
     private suspend fun epoch(epoch: Int, done: Int): Boolean {
         val batches = curriculum.batches(plan.firstEpoch + epoch)
+        if (epoch * perEpoch >= done) redraw(plan.firstEpoch + epoch)
         val skipping = curriculum.skipping
         skipping?.leftOut?.let { if (it > 0) events.send(TrainEvent.Skipped(epoch, it, curriculum.rows)) }
         for ((i, rows) in batches.withIndex()) {
@@ -117,6 +118,13 @@ internal class Training(
         }
         val end = (epoch + 1) * perEpoch
         return !isCheckpointBehind(epoch, end) || checkpoint(epoch, end - 1)
+    }
+
+    /** Other channels train from the beginning of an epoch on; the first has those that it finds. */
+    private fun redraw(number: Int) {
+        if (!plan.redraw || number == 0) return
+        val channels = RedrawnChannels(shop.program)
+        engine.write(channels.redrawn(engine.read(), channels.drawn(plan.seed, number)))
     }
 
     private fun isCheckpoint(done: Int) =
@@ -219,7 +227,7 @@ internal class Training(
     private fun digest(): String {
         val digest = MessageDigest.getInstance("SHA-256")
         val orders = listOf(plan.epochs, plan.shuffle, plan.seed, plan.replay?.share, plan.balanceClasses, plan.firstEpoch)
-        digest.update((orders + listOfNotNull(plan.skip)).toString().toByteArray())
+        digest.update((orders + listOfNotNull(plan.skip, "redraw".takeIf { plan.redraw })).toString().toByteArray())
         digest.update(Values.Floats(rates).bytes())
         before.forEach { digest.update(it.bytes.duplicate()) }
         for (sample in samples + plan.replay?.samples.orEmpty()) {

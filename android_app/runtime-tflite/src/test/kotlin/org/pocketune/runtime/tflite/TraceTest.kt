@@ -13,6 +13,7 @@ import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
+import kotlinx.serialization.json.boolean
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.doubleOrNull
 import kotlinx.serialization.json.float
@@ -77,6 +78,7 @@ class TraceTest {
             skip = (trace["skip"] as? JsonArray)?.let { (below, revisit) ->
                 SkipLearned(below.jsonPrimitive.float, revisit.jsonPrimitive.int)
             },
+            redraw = trace.getValue("redraw").jsonPrimitive.boolean,
             rateScale = trace.number("rate_scale")?.toFloat() ?: 1f,
         )
     }

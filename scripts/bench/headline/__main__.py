@@ -36,6 +36,8 @@ import converter
 from scripts.arguments import parser, writable
 from scripts.bench.facts import checkout, machine, write
 
+import keras  # isort: skip  after tasks, which choose its backend
+
 HERE = Path(__file__).parent
 
 
@@ -73,6 +75,7 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict
         np.savez(folder / "rows.npz", **arrays)
         settings = {"batch": task.batch, "epochs": epochs, "choices": choices, "compared": min(task.compared, choices)}
         (folder / "task.json").write_text(json.dumps(settings))
+        keras.utils.set_random_seed(0)  # of a fresh head, which another run shall begin with too
         model = task.build()
         model.save(folder / "model.keras")
         for method in {OURS[side].file: OURS[side] for side in ("full", *sides) if side in OURS}.values():

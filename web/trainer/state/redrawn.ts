@@ -1,4 +1,4 @@
-import type { Bytes } from "../bytes.ts";
+import { type Bytes, bytesOf } from "../bytes.ts";
 import { product } from "../manifest/manifest.ts";
 import type { ChosenChannels, ParameterSpec, StateTensor } from "../manifest/manifest-records.ts";
 import { redrawnOf } from "../manifest/redrawn.ts";
@@ -52,7 +52,7 @@ export class RedrawnChannels {
       for (const [i, place] of placesOf(weight, change, choice, channels).entries()) {
         numbers[place] = (numbers[place] ?? 0) + (own[i] ?? 0);
       }
-      after.set(base, new Uint8Array(numbers.buffer));
+      after.set(base, bytesOf(numbers));
       for (const tensor of this.keptOf(change.name)) after.set(tensor.tensor, this.program.initial(tensor));
     }
     return state.map((tensor) => ({ ...tensor, bytes: after.get(tensor.name) ?? tensor.bytes }));
@@ -93,7 +93,6 @@ function placesOf(
   });
 }
 
-function floats(bytes: Bytes | undefined): Float32Array<ArrayBuffer> {
-  const buffer: ArrayBuffer = bytes ? bytes.slice().buffer : new ArrayBuffer(0);
-  return new Float32Array(buffer);
+function floats(bytes: Bytes | undefined): Float32Array {
+  return new Float32Array(bytes ? bytes.slice().buffer : 0);
 }

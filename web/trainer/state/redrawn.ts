@@ -94,5 +94,5 @@ function placesOf(
 }
 
 function floats(bytes: Bytes | undefined): Float32Array {
-  return new Float32Array(bytes ? bytes.slice().buffer : 0);
+  return bytes ? new Float32Array(bytes.slice().buffer) : new Float32Array();
 }

@@ -114,11 +114,11 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
         else:
             whole = np.empty(weight.shape, np.float32)
             View(weight.view).scatter(whole, program.entry(FROZEN + weight.name, weight.stored))
-        product = View(weight.product)
-        changed, b = product.apply(whole).copy(), parameters[weight.b]
+        product, b = View(weight.product), parameters[weight.b]
         if (choice := program.manifest.choice_of(weight.name)) is not None:
-            changed.swapaxes(0, -2)[state[choice.indices]] += b.swapaxes(0, -2)
-        elif weight.a is not None and weight.a_shape is not None:
+            add_to_channels(whole, product, state[choice.indices], b)
+        changed = product.apply(whole).copy()
+        if weight.a is not None and weight.a_shape is not None:
             a = parameters.get(weight.a)
             if a is None:
                 a = program.entry(FROZEN + weight.a, weight.a_shape)
@@ -128,6 +128,20 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
         product.scatter(whole, changed)
         merged[weight.name] = whole
     return merged
+
+
+def add_to_channels(whole: np.ndarray, product: View, channels: np.ndarray, change: np.ndarray) -> None:
+    """Adds to some input channels of a weight, in place.
+
+    Args:
+        whole: contiguous, in its own layout.
+        product: the view from that to [..., inputs, outputs].
+        channels: places of the inputs, each once.
+        change: [..., channels, outputs].
+    """
+    changed = product.apply(whole).copy()
+    changed.swapaxes(0, -2)[channels] += change.swapaxes(0, -2)
+    product.scatter(whole, changed)
 
 
 def weights_of_model(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -150,14 +164,13 @@ def weights_on(
     """Return the same with adapters merged into other weights than those of the program.
 
     Raises:
-        UsageError: `base` has not the weights that the adapters change.
+        UsageError: `base` has not the weights that the adapters change, or the program does not say how chosen channels
+            lie in them.
     """
     parameters, low_rank = parameters_of(program, state), read_adapters(program)
-    merged, found = {}, factors(program, state)
+    merged, found = _chosen_on(base, program, state, parameters), factors(program, state)
     for one in low_rank:
-        whole = np.array(base[one.weight], np.float32) if one.weight in base else np.empty(0)
-        if whole.shape != one.shape:
-            raise UsageError(f"base: it has no {one.weight} of the shape {list(one.shape)}", page="adapters")
+        whole = _based(base, one.weight, one.shape)
         product, (a, b) = View(one.product), found[one.weight]
         changed = product.apply(whole) + one.scale * np.matmul(a, b, dtype=np.float64)
         if one.magnitude is not None:
@@ -165,7 +178,42 @@ def weights_on(
         product.scatter(whole, changed)
         merged[one.weight] = whole
     gone = {name for one in low_rank for name in (one.a, one.b, one.magnitude)}
+    gone |= {choice.change for choice in program.manifest.choices}
     return {name: array for name, array in parameters.items() if name not in gone} | merged
+
+
+def _based(base: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a copy of a weight of the base. Raises UsageError where there is none of this shape."""
+    whole = np.array(base[name], np.float32) if name in base else np.empty(0)
+    if whole.shape != shape:
+        raise UsageError(f"base: it has no {name} of the shape {list(shape)}", page="adapters")
+    return whole
+
+
+def _chosen_on(
+    base: Mapping[str, np.ndarray],
+    program: ProgramFile,
+    state: Mapping[str, np.ndarray],
+    parameters: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Return the weights of which channels train, with what was added; those that are state are in no base."""
+    merge, found = read_merge(program), dict[str, np.ndarray]()
+    known = {} if merge is None else {weight.name: weight for weight in merge.weights}
+    for choice in program.manifest.choices:
+        name, product = choice.weight, choice.product
+        if product is not None:
+            whole = parameters[name].copy()
+        elif name in known:
+            whole, product = _based(base, name, known[name].shape), known[name].product
+        else:
+            raise UsageError(
+                f"base: {program.manifest.name} does not say how the channels of {name} lie in it: build it with the "
+                "signature 'infer', and with frozen layers in float32",
+                page="adapters",
+            )
+        add_to_channels(whole, View.from_json(list(product)), state[choice.indices], parameters[choice.change])
+        found[name] = whole
+    return found
 
 
 def check_merges(program: ProgramFile) -> None:

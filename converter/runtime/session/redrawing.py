@@ -71,15 +71,13 @@ def redrawn(
     """
     # Here: a session that only trains does without the IR, 3 MB of Python's memory.
     from converter.ir.view import View
+    from converter.program.merge import add_to_channels
 
     manifest, parameters = program.manifest, parameters_of(program, state)
     after = dict(state)
     for choice in manifest.redrawn.values():
-        whole, change = parameters[choice.weight], parameters[choice.change]
-        product = View.from_json(list(choice.product or ()))
-        changed = product.apply(whole).copy()
-        changed.swapaxes(0, -2)[state[choice.indices]] += change.swapaxes(0, -2)
-        product.scatter(whole, changed)
+        whole, product = parameters[choice.weight], View.from_json(list(choice.product or ()))
+        add_to_channels(whole, product, state[choice.indices], parameters[choice.change])
         (piece,) = manifest.parameter(choice.weight).pieces
         stored = View.from_json(list(piece.view)).apply(whole)
         after[piece.tensor] = stored.reshape(state[piece.tensor].shape)

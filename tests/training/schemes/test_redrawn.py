@@ -22,7 +22,7 @@ from converter.runtime.session.redrawing import drawn
 from converter.support.errors import UsageError
 from converter.training.schemes import update_scheme
 from tests.training.schemes.by_hand import ADAM
-from tests.training.schemes.test_channels import CASES, ByJax, built_with, data
+from tests.training.schemes.test_channels import CASES, ByJax, built_with, data, rows_of
 from tests.training.schemes.test_lora import infer, kinds
 
 STEPS, BETWEEN = 20, 5
@@ -265,6 +265,33 @@ def test_the_state_holds_the_weight_and_the_file_holds_it_once() -> None:
     )
     built = converter.build(wide, update={"w": Channels(0.1, redrawn=True)}, batch=4, check=False)
     assert 64 * 512 * 4 < len(built.data) < 1.5 * 64 * 512 * 4
+
+
+@pytest.mark.parametrize("redrawn", [True, False])
+def test_what_was_added_goes_into_other_weights_too(redrawn: bool) -> None:
+    """`state_dict(base=)` has the weights of the base, W + D where W is the state's own."""
+    update = {"twice": 0, "left": Channels(0.5, redrawn), "heads": Channels(0.4, redrawn), "head": 1}
+    base = {k: v + np.float32(1) for k, v in ByJax("mixer").weights.items()}
+    with TrainingSession(small(update=update).data) as session:
+        session.fit(*data("mixer", 1, 7), epochs=2, learning_rate=0.02)
+        if redrawn:
+            session.redraw_channels(seed=1)
+            session.fit(*data("mixer", 1, 7), epochs=2, learning_rate=0.02)
+        merged, own, state = session.state_dict(base=base), session.state_dict(), session.state()
+    assert merged.keys() == own.keys() == {"left", "heads", "head"}
+    for name in ("left", "heads"):
+        change = state[f"{name}/change"]
+        assert np.abs(change).max() > 1e-3
+        rows = rows_of("mixer", name, np.array(own[name] if redrawn else base[name]))
+        if not redrawn:
+            rows[..., state[f"{name}/channels"], :] += change.reshape(*rows.shape[:-2], -1, rows.shape[-1])
+        np.testing.assert_allclose(rows_of("mixer", name, np.asarray(merged[name])), rows, atol=1e-6)
+    fixed = {"twice": Channels(0.5), "head": 1}
+    with (
+        TrainingSession(built_with("mixer", update=fixed, signatures=("train",)).data) as session,
+        pytest.raises(UsageError, match="does not say how the channels of twice lie in it"),
+    ):
+        session.state_dict(base=base)
 
 
 def test_recipes_and_names_say_that_channels_are_redrawn() -> None:

@@ -70,8 +70,8 @@ export class Discriminant {
 type Matrix = Float64Array[];
 
 /**
- * Rows whose products add up to what is left of the covariance of rows whose mean is 0; what is added to its diagonal, times
- * their share of all rows, goes to `diagonal`.
+ * Rows whose mean is 0, multiplied so that their products add up to what is left of their covariance; what is added to its
+ * diagonal, times their share of all rows, goes to `diagonal`.
  */
 function shrunk(
   centred: Float64Array[],
@@ -86,7 +86,8 @@ function shrunk(
   const part = shrinkage === "auto" ? ledoitWolf(standard, variance) : shrinkage;
   for (const [i, factor] of scale.entries()) diagonal[i] = (diagonal[i] ?? 0) + share * part * variance * factor ** 2;
   const factor = Math.sqrt((1 - part) / all);
-  return centred.map((row) => row.map((number) => factor * number));
+  for (const row of centred) for (let i = 0; i < row.length; i++) row[i] = (row[i] ?? 0) * factor;
+  return centred;
 }
 
 function deviation(rows: Float64Array[], i: number): number {
@@ -129,6 +130,7 @@ function solved(rows: readonly Float64Array[], diagonal: Float64Array, right: re
   const least = SINGULAR * variances.reduce((most, it) => Math.max(most, it), 0);
   const varying = [...variances.keys()].filter((i) => (variances[i] ?? 0) > diagonal.length * least);
   if (varying.length === 0) refuse();
+  if (varying.length === diagonal.length) return solvedOfVarying(rows, diagonal, right, least);
   const of = (row: Float64Array) => Float64Array.from(varying, (i) => row[i] ?? 0);
   return solvedOfVarying(rows.map(of), of(diagonal), right.map(of), least).map((found) => {
     const whole = new Float64Array(diagonal.length);
@@ -139,7 +141,8 @@ function solved(rows: readonly Float64Array[], diagonal: Float64Array, right: re
 
 /**
  * The same of inputs that all vary; no pivot is `least` or below. Of fewer rows than inputs by the identity of Woodbury,
- * whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+ * whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB. The rows, which of many blocks have
+ * some 10 MB, are used up.
  */
 function solvedOfVarying(
   rows: readonly Float64Array[],
@@ -153,24 +156,31 @@ function solvedOfVarying(
     factorize(covariance, least);
     return right.map((wanted) => substituted(covariance, wanted));
   }
-  const over = (row: Float64Array) => row.map((number, i) => number / (diagonal[i] ?? 1));
-  const scaled = rows.map(over);
-  const beside = scaled.map((row, i) =>
+  const scale = diagonal.map(Math.sqrt);
+  for (const row of rows) divide(row, scale);
+  const beside = rows.map((row, i) =>
     Float64Array.from(rows.slice(0, i + 1), (it, j) => dot(row, it) + Number(i === j)),
   );
   factorize(beside, 0);
   return right.map((wanted) => {
-    const found = over(wanted);
+    const found = wanted.slice();
+    divide(found, scale);
     const parts = substituted(
       beside,
       Float64Array.from(rows, (row) => dot(row, found)),
     );
-    for (const [at, row] of scaled.entries()) {
+    for (const [at, row] of rows.entries()) {
       const part = parts[at] ?? 0;
       for (let i = 0; i < found.length; i++) found[i] = (found[i] ?? 0) - part * (row[i] ?? 0);
     }
+    divide(found, scale);
     return found;
   });
+}
+
+/** Divides numbers by those of another array. */
+function divide(numbers: Float64Array, by: Float64Array): void {
+  for (let i = 0; i < numbers.length; i++) numbers[i] = (numbers[i] ?? 0) / (by[i] ?? 1);
 }
 
 /** The lower factor of Cholesky in the place of the lower half of a matrix, whose pivots are above `least`. */

@@ -58,8 +58,8 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
         }
 
         /**
-         * Rows whose products add up to what is left of the covariance of [centred], whose mean is 0; what is added to its
-         * diagonal, times [share], goes to [diagonal]. They are some of [all] rows.
+         * The rows [centred], whose mean is 0, multiplied so that their products add up to what is left of their covariance;
+         * what is added to its diagonal, times [share], goes to [diagonal]. They are some of [all] rows.
          */
         private fun shrunk(
             centred: List<DoubleArray>,
@@ -77,7 +77,8 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
             val part = if (shrinkage is Shrinkage.By) shrinkage.part else ledoitWolf(standard, variance)
             for (i in diagonal.indices) diagonal[i] += share * part * variance * scale[i] * scale[i]
             val factor = sqrt((1 - part) / all)
-            return centred.map { row -> DoubleArray(row.size) { factor * row[it] } }
+            for (row in centred) for (i in row.indices) row[i] *= factor
+            return centred
         }
 
         /** Ledoit and Wolf's shrinkage: the error of the covariance by its distance from a multiple of the unit matrix. */
@@ -113,6 +114,7 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
             val least = SINGULAR * variances.max()
             val varying = diagonal.indices.filter { variances[it] > diagonal.size * least }
             if (varying.isEmpty()) refuse()
+            if (varying.size == diagonal.size) return solvedOfVarying(rows, diagonal, right, least)
             fun of(row: DoubleArray) = DoubleArray(varying.size) { row[varying[it]] }
             return solvedOfVarying(rows.map(::of), of(diagonal), right.map(::of), least).map { found ->
                 DoubleArray(diagonal.size).also { varying.forEachIndexed { at, i -> it[i] = found[at] } }
@@ -121,7 +123,8 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
 
         /**
          * The same of inputs that all vary; no pivot is [least] or below. Of fewer rows than inputs by the identity of
-         * Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB.
+         * Woodbury, whose matrix has a row and column each: the covariance of 1,280 inputs alone has 7 MB. Uses up [rows],
+         * which of many blocks have some 10 MB.
          */
         private fun solvedOfVarying(
             rows: List<DoubleArray>,
@@ -135,13 +138,15 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
                 factorize(covariance, least)
                 return right.map { substituted(covariance, it) }
             }
-            val scaled = rows.map { row -> DoubleArray(row.size) { row[it] / diagonal[it] } }
-            val beside = Array(rows.size) { i -> DoubleArray(i + 1) { dot(scaled[i], rows[it]) + if (it == i) 1.0 else 0.0 } }
+            val scale = DoubleArray(diagonal.size) { sqrt(diagonal[it]) }
+            for (row in rows) for (i in row.indices) row[i] /= scale[i]
+            val beside = Array(rows.size) { i -> DoubleArray(i + 1) { dot(rows[i], rows[it]) + if (it == i) 1.0 else 0.0 } }
             factorize(beside, 0.0)
             return right.map { wanted ->
-                val found = DoubleArray(wanted.size) { wanted[it] / diagonal[it] }
+                val found = DoubleArray(wanted.size) { wanted[it] / scale[it] }
                 val parts = substituted(beside, DoubleArray(rows.size) { dot(rows[it], found) })
-                for ((row, part) in scaled.zip(parts.asIterable())) for (i in found.indices) found[i] -= part * row[i]
+                for ((row, part) in rows.zip(parts.asIterable())) for (i in found.indices) found[i] -= part * row[i]
+                for (i in found.indices) found[i] /= scale[i]
                 found
             }
         }

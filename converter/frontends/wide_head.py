@@ -16,6 +16,7 @@ from converter.ir import Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.support.errors import UsageError
 from converter.support.notes import Note
+from converter.training.batch_dependence import mixing
 from converter.training.schemes.choose.adapters import before_head
 from converter.training.schemes.pooling import Pooling, pooling_of
 from converter.training.schemes.shortcuts import value_read
@@ -80,7 +81,8 @@ def with_head_reads(source: Source, reads: HeadReads | None) -> Source:
     taps, refused = _taps(source, layer, reads)
     if not taps:
         said = "; ".join(refused) or "no block or layer with a kernel stands before the last one"
-        raise UsageError(f"head_reads='{reads}': nothing is there to read: {said}", page="arguments")
+        whole = "" if reads.parts == 1 else f". '{replace(reads, parts=1)}' reads no parts"
+        raise UsageError(f"head_reads='{reads}': nothing is there to read: {said}{whole}", page="arguments")
     wide = _joined(graph, layer, [tap for _, tap in taps])
     kernel = graph.parameters[layer.kernel].name
     notes = [
@@ -98,13 +100,17 @@ def _taps(source: Source, layer: LastLayer, reads: HeadReads) -> tuple[list[tupl
     blocks = list(before_head(members(graph, source.blocks))[1].items())
     taps, refused = dict[Value, tuple[str, _Tap]](), list[str]()
     for name, kernels in blocks if reads.last is None else blocks[-reads.last :]:
-        read = [value_read(graph, kernel, readers) for kernel in kernels]
-        value = next((value for value in read if isinstance(value, Value)), read[0])
+        read = [(value_read(graph, kernel, readers), kernel) for kernel in kernels]
+        value, kernel = next((one for one in read if isinstance(one[0], Value)), read[0])
         pooling = value if isinstance(value, str) else pooling_of(graph, value, layer.product, rows, reads.parts)
         if isinstance(value, str) or isinstance(pooling, str):
             refused.append(f"{name}: {pooling}")
+        elif (place := mixing(graph, [value])) is not None:
+            refused.append(f"{name}: the rows of a batch are not its first axis: {place}")
         elif value is not layer.product.inputs[0]:
-            taps.setdefault(value, (name, _Tap(value, pooling)))
+            # The first layer of a block may be none that can be read: what is read then is not what the block reads.
+            said = name if kernel is kernels[0] else kernel.layer
+            taps.setdefault(value, (said, _Tap(value, pooling)))
     return list(taps.values()), refused
 
 
@@ -118,8 +124,7 @@ def _joined(graph: Graph, layer: LastLayer, taps: Sequence[_Tap]) -> Graph:
     def read_more(b: Rewriter, node: Node) -> Value | None:
         if node.outputs != product.outputs:
             return None
-        parts = [replace(t.pooling, mask=t.pooling.mask and b.current(t.pooling.mask)) for t in taps]
-        pooled = [part.apply(b, b.current(tap.value), rows) for tap, part in zip(taps, parts, strict=True)]
+        pooled = [tap.pooling.current(b).apply(b, b.current(tap.value), rows) for tap in taps]
         joined = b(ops.Concat(1), node.inputs[0], *pooled)
         kernel = wider(b.graph, layer.kernel, 1 - layer.axis, joined.shape[1] - node.inputs[0].shape[1])
         return b(node.op, joined, kernel)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from converter.ir import Builder, Graph, Node, Value, ops
+from converter.ir import FLOAT32, Builder, Graph, Node, Value, ops
+from converter.ir.rewrite import Rewriter
+from converter.training.schemes.positions import Mask, token_or_mask
 
 #: A mask that leaves no position is no pole, as in the mean pooling of sentence encoders.
 _LEAST = 1e-9
@@ -20,8 +21,7 @@ class Pooling:
         positions: of the value, of each row.
         kept: whether each stays one of its own, as the head gives something for each.
         token: the one that is read.
-        mask: what they are weighted by in the mean, [rows, positions, 1]; without one and without a token all count
-            alike.
+        mask: what they are weighted by in the mean; without one and without a token all count alike.
         parts: along each axis of a picture or series; each part has a mean of its own, one after the other in what is
             read. Parts overlap where an axis does not divide, and are positions where it has no more than these.
     """
@@ -29,8 +29,12 @@ class Pooling:
     positions: int
     kept: bool = False
     token: int | None = None
-    mask: Value | None = None
+    mask: Mask | None = None
     parts: int = 1
+
+    def current(self, b: Rewriter) -> Pooling:
+        """Return the same for the graph that a rewriter makes."""
+        return self if self.mask is None else replace(self, mask=replace(self.mask, value=b.current(self.mask.value)))
 
     def apply(self, b: Builder, x: Value, rows: int) -> Value:
         """Return the value, pooled: [rows, channels], or [rows, positions, channels] where each position is kept."""
@@ -43,7 +47,9 @@ class Pooling:
             by_position = b.reshape(x, (rows, self.positions, channels))
             return b.reshape(b.part(by_position, self.token, self.token + 1, axis=1), (rows, channels))
         if self.mask is not None:
-            mask = b.reshape(self.mask, (rows, self.positions, 1))
+            mask = b.reshape(self.mask.value, (rows, self.positions, 1))
+            mask = b(ops.LogicalNot(), mask) if self.mask.inverted else mask
+            mask = mask if mask.dtype == FLOAT32 else b(ops.Cast(FLOAT32), mask)
             weighted = b(ops.Mul(), b.reshape(x, (rows, self.positions, channels)), mask)
             return b(ops.Div(), b.sum(weighted, (1,)), b(ops.Maximum(), b.sum(mask, (1,)), _LEAST))
         if x.shape[0] != rows or len(x.shape) < 3:
@@ -95,56 +101,11 @@ def pooling_of(graph: Graph, value: Value, head: Node, rows: int, parts: int = 1
         return Pooling(own, kept=True)
     if given != 1:
         return f"it has {own} positions, and the last layer gives {given}"
-    if len(value.shape) > 3:  # pictures: no net that reads one pixel of them is known
-        if parts > 1 and len(value.shape) > 4:
-            return f"parts are of pictures and series, and it has the shape {list(value.shape)}"
+    if parts > 1 and (len(value.shape) not in (3, 4) or value.shape[0] != rows):
+        return f"parts are of pictures and series, and it has the shape {list(value.shape)}"
+    if len(value.shape) > 3 and max(value.shape[1:-1]) != own:  # no net that reads one pixel of a picture is known
         return Pooling(own, parts=parts)
-    ends = list(_ends(graph, head.inputs[0], own))
-    tokens = {token for token in (_token(node, own) for node in ends) if token is not None}
-    masks = [mask for mask in (_mask(graph, node, own, rows) for node in ends) if mask is not None]
-    token, mask = tokens.pop() if len(tokens) == 1 else None, masks[0] if len(masks) == 1 else None
-    if parts > 1 and (token is not None or mask is not None or value.shape[:2] != (rows, own)):
+    token, mask = token_or_mask(graph, head.inputs[0], own, rows)
+    if parts > 1 and (token is not None or mask is not None):
         return f"parts are of pictures and series, and it is read {Pooling(own, token=token, mask=mask)}"
-    return Pooling(own, token=token, mask=None if token is not None else mask, parts=parts)
-
-
-def _ends(graph: Graph, value: Value, positions: int) -> Iterator[Node]:
-    """Yield the nodes before a value that read an axis of so many positions and give none."""
-    producers, seen, waiting = graph.producers(), set[Value](), [value]
-    while waiting:
-        value = waiting.pop()
-        node = producers.get(value)
-        if node is None or value in seen:
-            continue
-        seen.add(value)
-        with_positions = [v for v in node.inputs if positions in v.shape[:-1]]
-        if with_positions and _gives_none(node, positions):
-            yield node
-        waiting += [v for v in node.inputs if v not in with_positions]
-
-
-def _gives_none(node: Node, positions: int) -> bool:
-    """Return whether nothing that a node gives has such an axis before its last."""
-    return all(positions not in v.shape[:-1] for v in node.outputs)
-
-
-def _token(node: Node, positions: int) -> int | None:
-    """Return the position that a node takes out of so many, if it takes one."""
-    if not isinstance(node.op, ops.Slice):
-        return None
-    before, after = node.inputs[0].shape, node.op.size
-    cut = [axis for axis, (many, left) in enumerate(zip(before, after, strict=True)) if many != left]
-    if len(cut) != 1 or before[cut[0]] != positions or after[cut[0]] != 1:
-        return None
-    return node.op.begin[cut[0]]
-
-
-def _mask(graph: Graph, node: Node, positions: int, rows: int) -> Value | None:
-    """Return what positions are multiplied by before a node sums them up, one number for each."""
-    if not isinstance(node.op, ops.Sum | ops.Mean):
-        return None
-    before = graph.producers().get(node.inputs[0])
-    if before is None or not isinstance(before.op, ops.Mul):
-        return None
-    found = [v for v in before.inputs if v.type.size == rows * positions and v.shape[-1:] == (1,)]
-    return found[0] if len(found) == 1 else None
+    return Pooling(own, token=token, mask=mask, parts=parts)

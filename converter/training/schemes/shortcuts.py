@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
@@ -167,8 +167,7 @@ def _joined(graph: Graph, head: Node, taps: Sequence[_Tap], batch: int) -> Graph
             return None
         result = b(node.op, *node.inputs)
         for tap, (first, second) in zip(taps, factors, strict=True):
-            read = replace(tap.pooling, mask=tap.pooling.mask and b.current(tap.pooling.mask))
-            pooled = read.apply(b, b.current(tap.value), batch)
+            pooled = tap.pooling.current(b).apply(b, b.current(tap.value), batch)
             way = b(ops.MatMul(), b(ops.MatMul(), pooled, first), second)
             result = b(ops.Add(), result, b.reshape(way, result.shape))
         return result

@@ -1,0 +1,24 @@
+"""Random nets of Keras and PyTorch with `head_reads`: what is read is what the frameworks give, pooled by NumPy."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from tests.driver.head_reads.judged_reads import judge
+
+#: Of each framework one net whose blocks are all read; the rest is slow.
+QUICK = {("keras", 0), ("torch", 1)}
+_NETS = [(framework, seed) for framework in ("keras", "torch") for seed in range(40)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("framework", "seed"), [pytest.param(*net, marks=() if net in QUICK else pytest.mark.slow) for net in _NETS]
+)
+def test_what_is_read_is_what_the_framework_gives(framework: str, seed: int) -> None:
+    """As the notes of the program say: features, and what is inferred before anything is trained."""
+    drawn = importlib.import_module(f"tests.driver.head_reads.random_{framework}").draw(seed)
+    wrong, _ = judge(drawn, seed)
+    assert wrong == [], drawn.story

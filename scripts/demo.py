@@ -1,6 +1,6 @@
 """A model of handwritten digits meets people who write differently, and learns their hand in the stock runtime.
 
-    scripts/demo [--schemes NAMES] [--json FILE] [--out DIR]
+    scripts/demo [--schemes NAMES] [--optimizer NAME] [--rate RATE] [--json FILE] [--out DIR]
 
 A convolutional net is pretrained on scikit-learn's real digits. Each of several people, who slant their digits, use a
 thick pen and write light on dark, then gives a few dozen samples; the training program that Pocketune compiled learns
@@ -23,7 +23,7 @@ from rich.table import Table
 
 import converter
 from examples import EXAMPLES
-from examples.data.digits import PEOPLE, Person
+from examples.data.digits import PEOPLE
 from scripts.arguments import writable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +71,10 @@ def main() -> None:
     parser.add_argument(
         "--schemes", metavar="NAMES", default=",".join(SCHEMES), help="what is compared, as sparse,lora"
     )
+    parser.add_argument("--optimizer", metavar="NAME", default=OPTIMIZER, help="of all schemes")
+    parser.add_argument(
+        "--rate", type=float, metavar="RATE", default=LEARNING_RATE, help="learning rate of all schemes"
+    )
     arguments = parser.parse_args()
     folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,34 +94,46 @@ def main() -> None:
         chooses = scheme.partition("-")[0] == "channels"
         signatures = ("train", "evaluate", "infer", *(["fisher"] if chooses else []))
         program = converter.build(
-            model, loss=example.loss, optimizer=OPTIMIZER, update=update, batch=BATCH, signatures=signatures
+            model, loss=example.loss, optimizer=arguments.optimizer, update=update, batch=BATCH, signatures=signatures
         )
         program.write(path)
-        outcomes[scheme] = personalise(path, program.costs, PEOPLE)
-        if chooses:
-            outcomes[f"{scheme}, chosen"] = personalise(path, program.costs, PEOPLE, chooses=True)
-    report(outcomes, folder, time.perf_counter() - started)
+        outcomes[scheme] = personalise(path, program.costs, arguments.rate)
+        if program.manifest.redrawn:
+            outcomes[f"{scheme}, each epoch"] = personalise(path, program.costs, arguments.rate, redraw=True)
+        elif chooses:
+            outcomes[f"{scheme}, chosen"] = personalise(path, program.costs, arguments.rate, chooses=True)
+    how = {"optimizer": arguments.optimizer, "learning_rate": arguments.rate}
+    report(outcomes, how, folder, time.perf_counter() - started)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(figures(outcomes), indent=2) + "\n")
+        arguments.json.write_text(json.dumps(figures(outcomes, how), indent=2) + "\n")
         say(f"figures written to {arguments.json}")
 
 
-def personalise(path: Path, costs: Any, people: tuple[Person, ...], chooses: bool = False) -> Outcome:
-    """Trains one program from its initial state for each user in turn, for whom it may choose its channels first."""
-    state = path.with_suffix(".chosen.state" if chooses else ".state")
+def personalise(path: Path, costs: Any, rate: float, chooses: bool = False, redraw: bool = False) -> Outcome:
+    """Trains one program from its initial state for each user in turn.
+
+    Args:
+        path: of the program.
+        costs: its own.
+        rate: the learning rate.
+        chooses: whether its channels are chosen for each user first.
+        redraw: whether other channels train in each epoch.
+    """
+    state = path.with_suffix(".chosen.state" if chooses else ".redrawn.state" if redraw else ".state")
     before, after, steps = [], [], []
     with converter.runtime.TrainingSession(path) as session:
-        for person in people:
+        for person in PEOPLE:
             session.reset()
             theirs, held_out = person.samples(SAMPLES_OF_EACH_DIGIT)
             before.append(session.evaluate(*held_out)["accuracy"])
             if chooses:
                 session.choose_channels(*theirs)
-            trained = session.fit(*theirs, epochs=EPOCHS, learning_rate=LEARNING_RATE, progress=False, seed=person.seed)
+            given = {"epochs": EPOCHS, "learning_rate": rate, "progress": False, "redraw": redraw}
+            trained = session.fit(*theirs, seed=person.seed, **given)
             after.append(session.evaluate(*held_out)["accuracy"])
             steps += [seconds / -(-len(theirs.y) // BATCH) for seconds in trained["seconds"]]
-            if person is people[0]:
+            if person is PEOPLE[0]:
                 session.save(state)
     return Outcome(
         before=float(np.mean(before)),
@@ -139,21 +155,20 @@ def difference(outcomes: dict[str, Outcome], first: str, second: str) -> tuple[f
     return float(points.mean()), float(points.std(ddof=1) / np.sqrt(len(points)))
 
 
-def figures(outcomes: dict[str, Outcome]) -> dict[str, Any]:
+def figures(outcomes: dict[str, Outcome], how: dict[str, Any]) -> dict[str, Any]:
     """Return the outcomes and how they came about, for JSON."""
     return {
         "schemes": {scheme: asdict(outcome) for scheme, outcome in outcomes.items()},
         "people": [asdict(person) for person in PEOPLE],
         "samples": 10 * SAMPLES_OF_EACH_DIGIT,
         "held_out": [len(person.samples(SAMPLES_OF_EACH_DIGIT)[1].y) for person in PEOPLE],
-        "optimizer": OPTIMIZER,
-        "learning_rate": LEARNING_RATE,
+        **how,
         "epochs": EPOCHS,
         "batch": BATCH,
     }
 
 
-def report(outcomes: dict[str, Outcome], folder: Path, seconds: float) -> None:
+def report(outcomes: dict[str, Outcome], how: dict[str, Any], folder: Path, seconds: float) -> None:
     """Prints the table, what it means, where the files are, and what to do next."""
     table = Table(title="Personalised in the stock runtime", title_justify="left")
     table.add_column("update scheme")
@@ -181,8 +196,8 @@ def report(outcomes: dict[str, Outcome], folder: Path, seconds: float) -> None:
     console.print(
         f"Accuracy: mean over {len(PEOPLE)} people, each with {10 * SAMPLES_OF_EACH_DIGIT} samples to learn from and "
         f"{held_out} others to be judged on.\n"
-        f"{compared}All schemes: {OPTIMIZER}, learning rate {LEARNING_RATE:g}, {EPOCHS} epochs, batch {BATCH}.\n"
-        f"Took {seconds:.0f} s.\n"
+        f"{compared}All schemes: {how['optimizer']}, learning rate {how['learning_rate']:g}, {EPOCHS} epochs, "
+        f"batch {BATCH}.\nTook {seconds:.0f} s.\n"
     )
     for path in sorted(folder.glob("digits-*")):
         console.print(f"  {shown(path)}", soft_wrap=True)

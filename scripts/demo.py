@@ -90,7 +90,7 @@ def main() -> None:
     for scheme in arguments.schemes.split(","):
         say(f"{scheme}: compiling, then training with {len(PEOPLE)} people in the stock runtime")
         update = converter.UpdateScheme("sparse", example.sparse) if scheme == "sparse" else scheme
-        path = folder / f"digits-{scheme}.tflite"
+        path = folder / f"digits-{scheme.replace('/', '-')}.tflite"
         chooses = scheme.partition("-")[0] == "channels"
         signatures = ("train", "evaluate", "infer", *(["fisher"] if chooses else []))
         program = converter.build(

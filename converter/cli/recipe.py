@@ -15,6 +15,7 @@ from converter.driver.options import declared
 from converter.support.errors import UsageError, nearest
 from converter.support.files import check_regular
 from converter.support.records import decode
+from converter.training.schemes import is_scheme
 
 #: The type of each entry for an option, by its name.
 ENTRIES: dict[str, Any] = {
@@ -85,10 +86,10 @@ def read_recipe(path: str | os.PathLike) -> Recipe:
         recipe = _checked(read_table(path))
     except UsageError as error:
         raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}", page="command-line") from None
-    folder = path.parent
+    folder, update = path.parent, recipe.get("update")
     return recipe.overridden(
         model=_beside(folder, recipe.model),
-        update=_beside(folder, recipe.get("update")),
+        update=update if isinstance(update, str) and is_scheme(update) else _beside(folder, update),
         calibration=None if recipe.get("calibration") is None else str(folder / recipe.get("calibration")),
         out=None if recipe.out is None else str(folder / recipe.out),
     )

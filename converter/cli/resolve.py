@@ -18,7 +18,7 @@ from converter.support.errors import UsageError, nearest
 from converter.support.extras import bringing, how_to_install, require
 from converter.support.files import check_place
 from converter.training.losses import loss_from_table
-from converter.training.schemes import Channels, LoRA, SkipLoRA, UpdateScheme, update_scheme
+from converter.training.schemes import Channels, LoRA, SkipLoRA, UpdateScheme, is_scheme, update_scheme
 
 if TYPE_CHECKING:
     from examples import Example
@@ -145,7 +145,7 @@ def resolve_update(update: Any) -> Any:
             table of an adapter.
     """
     if isinstance(update, str):
-        if not is_path(update):
+        if is_scheme(update) or not is_path(update):
             return update_scheme(update).name
         return UpdateScheme(Path(update).stem, _rules(read_table(Path(update)), update))
     return UpdateScheme("rules", _rules(update, "update")) if update is not None else None
@@ -175,13 +175,13 @@ def _rules(table: Any, where: str) -> dict[str, Any]:
 def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels | SkipLoRA:
     """Return channels, a way to the logits or a LoRA from a table.
 
-    The ratio is called `channels`, the rank `skip_lora`, or `lora` with its other options.
+    The ratio is called `channels`, the rank `skip_lora`, beside which `parts` may be, or `lora` with its other options.
     """
     try:
         if "channels" in table and table.keys() <= {"channels", "redrawn"}:
             return Channels(table["channels"], table.get("redrawn", False))
-        if table.keys() == {"skip_lora"}:
-            return SkipLoRA(table["skip_lora"])
+        if "skip_lora" in table and table.keys() <= {"skip_lora", "parts"}:
+            return SkipLoRA(table["skip_lora"], parts=table.get("parts", 1))
     except UsageError as error:
         raise UsageError(f"{where}: {error}", page="command-line") from None
     options = [field.name for field in fields(LoRA) if field.name != "rank"]

@@ -149,8 +149,8 @@ class Options:
     )
     update: str | Mapping[str, Any] | UpdateScheme = option(
         "full",
-        "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, dora-16, skip-lora-8, channels-10, or "
-        "a TOML or JSON file of rules.",
+        "full, head, last-3, bias-only, sparse, lora-16, lora-16:q_proj,v_proj, dora-16, skip-lora-8, skip-lora-8/2, "
+        "channels-10, or a TOML or JSON file of rules.",
         entry=Any,
     )
     batch: int = option(8, "Rows of one training step.", entry=int, in_manifest=True)

@@ -4,7 +4,7 @@ from converter.passes.frozen_prefix import cut_frozen_prefix, has_frozen_prefix,
 from converter.training.schemes.adapt import Adapter, adapt
 from converter.training.schemes.channels import Channels
 from converter.training.schemes.lora import LoRA
-from converter.training.schemes.named import update_scheme
+from converter.training.schemes.named import is_scheme, update_scheme
 from converter.training.schemes.plain import Plain, plain
 from converter.training.schemes.scheme import SchemeRow, UpdateScheme
 from converter.training.schemes.select import select
@@ -21,6 +21,7 @@ __all__ = [
     "adapt",
     "cut_frozen_prefix",
     "has_frozen_prefix",
+    "is_scheme",
     "join",
     "plain",
     "select",

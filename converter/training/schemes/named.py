@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -65,12 +66,11 @@ def _channels(name: str, text: str) -> UpdateScheme | None:
 
 
 def _skips(name: str, text: str) -> UpdateScheme | None:
-    number, said, blocks = text.partition(":")
-    rank, last = _count(number), _count(blocks)
-    if rank is None or (said and last is None):
+    found = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?(?:/([1-9]\d?))?", text, re.ASCII)
+    if found is None:
         return None
-    adapter = SkipLoRA(rank)
-    return UpdateScheme(name, choose=skips(adapter, last), adapter=adapter)
+    adapter = SkipLoRA(int(found[1]), parts=int(found[3] or 1))
+    return UpdateScheme(name, choose=skips(adapter, int(found[2]) if found[2] else None), adapter=adapter)
 
 
 #: Families by their names.
@@ -78,7 +78,11 @@ FAMILIES: dict[str, Family] = {
     "last": Family(("last-K",), ("last-3",), _last),
     "lora": Family(("lora-RANK", "lora-RANK:q_proj,v_proj"), ("lora-16",), _low_rank(dora=False)),
     "dora": Family(("dora-RANK",), ("dora-16",), _low_rank(dora=True)),
-    "skip-lora": Family(("skip-lora-RANK", "skip-lora-RANK:BLOCKS"), ("skip-lora-16", "skip-lora-8:4"), _skips),
+    "skip-lora": Family(
+        ("skip-lora-RANK", "skip-lora-RANK:BLOCKS", "skip-lora-RANK:BLOCKS/PARTS"),
+        ("skip-lora-16", "skip-lora-8:4", "skip-lora-8/2"),
+        _skips,
+    ),
     "channels": Family(
         ("channels-PERCENT", "channels-PERCENT-redrawn"), ("channels-10", "channels-10-redrawn"), _channels
     ),
@@ -110,6 +114,15 @@ NAMED: dict[str, UpdateScheme] = {
 def examples() -> list[str]:
     """Return every name, and some of each family."""
     return [*NAMED, *(name for family in FAMILIES.values() for name in family.examples)]
+
+
+def is_scheme(name: str) -> bool:
+    """Return whether a scheme has a name; that of one, `skip-lora-8/2`, looks like a path."""
+    try:
+        update_scheme(name)
+    except UsageError:
+        return False
+    return True
 
 
 def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateScheme:

@@ -36,6 +36,11 @@ class Pooling:
         """Return the same for the graph that a rewriter makes."""
         return self if self.mask is None else replace(self, mask=replace(self.mask, value=b.current(self.mask.value)))
 
+    def width(self, x: Value) -> int:
+        """Return how many numbers of a row, or of each position where each is kept, are read of a value."""
+        positions = x.shape[1:-1] if self.parts > 1 else ()
+        return prod(min(self.parts, size) for size in positions) * x.shape[-1]
+
     def apply(self, b: Builder, x: Value, rows: int) -> Value:
         """Return the value, pooled: [rows, channels], or [rows, positions, channels] where each position is kept."""
         channels = x.shape[-1]

@@ -55,15 +55,21 @@ def with_skips(graph: Graph, rows: Sequence[SchemeRow]) -> tuple[Graph, list[Sch
             table.append(row)
             continue
         read = value_read(graph, by_name[row.parameter], readers)
-        pooling = read if isinstance(read, str) else pooling_of(graph, read, head, batch)
+        pooling = read if isinstance(read, str) else pooling_of(graph, read, head, batch, wanted.parts)
         if isinstance(read, str) or isinstance(pooling, str):
             refused.append(f"{row.parameter} ({pooling})")
             table.append(SchemeRow(row.parameter, 0.0, f"{row.why}; no way from its input: {pooling}"))
             continue
-        taps.append(_Tap(read, pooling, *_factors(row.parameter, wanted, read.shape[-1], classes)))
+        taps.append(_Tap(read, pooling, *_factors(row.parameter, wanted, pooling.width(read), classes)))
         why = f"{wanted}, from the input of {row.parameter} to the logits, {pooling}"
         table.append(SchemeRow(row.parameter, 0.0, f"{row.why}: frozen, a way from its input to the logits trains"))
         table += [SchemeRow(taps[-1].a.name, 1.0, why), SchemeRow(taps[-1].b.name, 1.0, why)]
+    in_parts = any(isinstance(row.adapter, SkipLoRA) and row.adapter.parts > 1 for row in rows)
+    if refused and in_parts and all(tap.pooling.parts == 1 for tap in taps):
+        raise UsageError(
+            f"no Skip-LoRA in parts from the inputs of {'; '.join(refused)}: 'skip-lora-8' reads no parts",
+            page="adapters",
+        )
     if not taps:
         raise UsageError(
             f"no Skip-LoRA from the inputs of {'; '.join(refused)}: use 'lora', 'head' or rules of other weights",

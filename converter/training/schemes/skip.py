@@ -23,13 +23,15 @@ class SkipLoRA:
     Attributes:
         rank: columns of A and rows of B.
         seed: of A, which begins uniform in +-1/sqrt(fan in); B begins at zero: the model begins as it was.
+        parts: p gives means of so many parts along each axis of a picture or series, one after the other.
     """
 
     rank: int = 8
     seed: int = 0
+    parts: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("rank", 1), ("seed", 0)):
+        for name, least in (("rank", 1), ("seed", 0), ("parts", 1)):
             number = getattr(self, name)
             if type(number) is not int or number < least:
                 raise UsageError(

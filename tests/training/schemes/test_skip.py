@@ -18,6 +18,8 @@ import pytest
 import converter
 import jax_frontend
 from converter import SkipLoRA
+from converter.cli.recipe import read_recipe
+from converter.cli.resolve import resolve_update
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
@@ -96,15 +98,39 @@ def pictures() -> keras.Model:
     return made
 
 
-def of_pictures(params: Any, x: Any) -> tuple[Any, dict[str, Any]]:
+def mean(x: Any) -> Any:
+    return x.mean((1, 2))
+
+
+def quarters(x: Any) -> Any:
+    """Means of 2 x 2 parts, row by row; of 3 pixels the middle one is in both."""
+    begin, length = {6: ((0, 3), 3), 3: ((0, 1), 2)}[x.shape[1]]
+    return jnp.concatenate([mean(x[:, i : i + length, j : j + length]) for i in begin for j in begin], 1)
+
+
+def of_quarters(params: Any, x: Any) -> tuple[Any, dict[str, Any]]:
+    return of_pictures(params, x, quarters)
+
+
+def of_pictures(params: Any, x: Any, pooled: Callable[[Any], Any] = mean) -> tuple[Any, dict[str, Any]]:
     """What Keras' own layers give; it has no parameters that would be traced."""
     first = {"block0_depthwise/kernel": "stem", "block1_expand/kernel": "block0_project"}
     first |= {"block2_expand/kernel": "block1_project", "head/kernel": "pool"}
     of = keras.Model(pictures().input, [pictures().get_layer(name).output for name in (*first.values(), "head")])
     *read, probabilities = map(jnp.asarray, of(x))
     return jnp.log(probabilities), {
-        name: value.mean((1, 2)) if value.ndim == 4 else value for name, value in zip(first, read, strict=True)
+        name: pooled(value) if value.ndim == 4 else value for name, value in zip(first, read, strict=True)
     }
+
+
+def series_net(params: Any, x: Any) -> tuple[Any, dict[str, Any]]:
+    """Two layers over a series of 5 steps; of halves the middle step is in both."""
+    reads, hidden = {}, x
+    for name in ("first", "second"):
+        reads[name] = jnp.concatenate([hidden[:, :3].mean(1), hidden[:, 2:].mean(1)], 1)
+        hidden = jnp.tanh(hidden @ params[name])
+    reads["out"] = hidden.mean(1)
+    return reads["out"] @ params["out"], reads
 
 
 @dataclass(frozen=True)
@@ -136,6 +162,15 @@ CASES = {
         every_position,
         (4, 6),
         "at each of 4 positions",
+    ),
+    "parts": Case(pictures, of_quarters, (6, 6, 3), "in means of 2 parts along each axis", "skip-lora-2/2"),
+    "parts of the last": Case(pictures, of_quarters, (6, 6, 3), "in means of 2 parts", "skip-lora-2:1/2"),
+    "series": Case(
+        lambda: of_shapes(series_net, (5, 3), first=(3, 4), second=(4, 4), out=(4, 3)),
+        series_net,
+        (5, 3),
+        "in means of 2 parts",
+        "skip-lora-2/2",
     ),
     "rules": Case(pictures, of_pictures, (6, 6, 3), "in the mean of 36 positions", {"block1_expand/*": SkipLoRA(1)}),
 }
@@ -185,7 +220,7 @@ def test_a_training_is_that_of_its_definition(name: str, kept: bool) -> None:
     assert any(case.said in row.why for row in program(name).table)
 
 
-@pytest.mark.parametrize("name", ["pictures", "token"])
+@pytest.mark.parametrize("name", ["pictures", "parts", "token"])
 def test_what_is_kept_is_pooled_and_no_frozen_layer_is_in_the_step_on_it(name: str) -> None:
     made = program(name)
     x, _ = data(name, 0)
@@ -198,7 +233,7 @@ def test_what_is_kept_is_pooled_and_no_frozen_layer_is_in_the_step_on_it(name: s
     assert [spec.shape for spec in step.inputs if spec.role == "input"] == [array.shape for array in kept]
 
 
-@pytest.mark.parametrize("name", ["pictures", "mask"])
+@pytest.mark.parametrize("name", ["pictures", "parts", "mask"])
 def test_the_exported_model_has_the_ways_in_it(name: str, tmp_path: Path) -> None:
     x, y = data(name, 0, rows=BATCH)
     with TrainingSession(program(name).data) as session:
@@ -249,11 +284,39 @@ def test_int8_layers_keep_integers() -> None:
 def test_names() -> None:
     assert update_scheme("skip-lora").adapter == SkipLoRA(8)
     assert update_scheme("skip-lora-3:2").adapter == SkipLoRA(3)
-    for name in ("skip-lora-0", "skip-lora-8:", "skip-lora-8:0", "skip-lora-8:x", "skip-8"):
+    assert update_scheme("skip-lora-3/2").adapter == update_scheme("skip-lora-3:4/2").adapter == SkipLoRA(3, parts=2)
+    for name in (
+        "skip-lora-0",
+        "skip-lora-8/",
+        "skip-lora-8/0",
+        "skip-lora-8/x",
+        "skip-lora-8/2:4",
+        "skip-lora-8:",
+        "skip-lora-8:0",
+        "skip-lora-8:x",
+        "skip-8",
+    ):
         with pytest.raises(UsageError, match="unknown update scheme"):
             update_scheme(name)
     with pytest.raises(UsageError, match="rank must be"):
         SkipLoRA(0)
+    with pytest.raises(UsageError, match="parts must be"):
+        SkipLoRA(8, parts=0)
+
+
+def test_a_name_with_parts_is_no_path(tmp_path: Path) -> None:
+    assert resolve_update("skip-lora-8:4/2") == "skip-lora-8:4/2"
+    for said, wanted in (("'skip-lora-8/2'", "skip-lora-8/2"), ("'rules/8.toml'", str(tmp_path / "rules/8.toml"))):
+        (tmp_path / "recipe.toml").write_text(f"update = {said}")
+        assert read_recipe(tmp_path / "recipe.toml").get("update") == wanted
+    rules = resolve_update({"a/*": {"skip_lora": 4, "parts": 2}, "b/*": {"skip_lora": 4}}).rules
+    assert rules == {"a/*": SkipLoRA(4, parts=2), "b/*": SkipLoRA(4)}
+
+
+@pytest.mark.parametrize("name", ["token", "mask"])
+def test_parts_of_a_text_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"no Skip-LoRA in parts from .*'skip-lora-8' reads no parts"):
+        program(name, update="skip-lora-2/2")
 
 
 def _two_outputs() -> keras.Model:

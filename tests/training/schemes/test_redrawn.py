@@ -22,7 +22,7 @@ from converter.runtime.session.redrawing import drawn
 from converter.support.errors import UsageError
 from converter.training.schemes import update_scheme
 from tests.training.schemes.by_hand import ADAM
-from tests.training.schemes.test_channels import CASES, ByJax, built_with, data, rows_of
+from tests.training.schemes.test_channels import BATCH, CASES, ByJax, built_with, data, rows_of
 from tests.training.schemes.test_lora import infer, kinds
 
 STEPS, BETWEEN = 20, 5
@@ -185,6 +185,47 @@ def test_other_kinds_of_programs_go_on_from_the_same_model(options: dict[str, An
         session.fit(x, y, epochs=3, learning_rate=0.02)
         plain, rows = built.export_inference(tmp_path / "plain.tflite", session.state()), built.manifest.micro_batch
         np.testing.assert_allclose(infer(plain, x[:rows]), session.infer(x)[:rows], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"frozen": "int8", "calibration": True},
+        {"keep_base": 0.5, "loss": "sparse_categorical_crossentropy"},
+        {"row_clipping": 1.0},
+        {"target": "gpu", "state": "stateless", "signatures": ("train", "infer")},
+    ],
+    ids=["frozen int8", "keep_base", "row_clipping", "gpu"],
+)
+def test_beside_other_options_too(options: dict[str, Any], tmp_path: Path) -> None:
+    x, y = data("convolutional", 3, 16)
+    options = options | ({"calibration": x} if "calibration" in options else {})
+    half = Channels(0.5, redrawn=True)
+    update = {"pointwise/kernel": half, "rows/kernel": half, "head/*": 1}
+    built = built_with("convolutional", update=update, **options)
+    with TrainingSession(built.data) as session:
+        built_as = session.infer(x)
+        session.fit(x, y, epochs=3, learning_rate=0.05, progress=False)
+        before = session.infer(x)
+        assert np.abs(before - built_as).max() > 0.01
+        session.redraw_channels(seed=1)
+        np.testing.assert_allclose(session.infer(x), before, atol=1e-5)
+        session.fit(x, y, epochs=3, learning_rate=0.05, progress=False, redraw=True, seed=1)
+        plain = built.export_inference(tmp_path / "plain.tflite", session.state())
+        np.testing.assert_allclose(infer(plain, x[:BATCH]), session.infer(x)[:BATCH], atol=1e-5)
+
+
+def test_an_app_s_own_file_is_exported_with_what_was_added(tmp_path: Path) -> None:
+    x, y = data("convolutional", 3, 16)
+    built_with("convolutional").export_inference(tmp_path / "app.tflite")
+    options = {"batch": BATCH, "loss": "sparse_categorical_crossentropy", "optimizer": "adam", "check": False}
+    built = converter.build(tmp_path / "app.tflite", update="channels-50-redrawn", **options)
+    assert built.manifest.redrawn
+    with TrainingSession(built.data) as session:
+        session.fit(x, y, epochs=3, learning_rate=0.01, progress=False, redraw=True, seed=1)
+        assert np.abs(session.state()[f"{next(iter(built.manifest.redrawn))}/change"]).max() > 1e-3
+        plain = built.export_inference(tmp_path / "plain.tflite", session.state())
+        np.testing.assert_allclose(infer(plain, x[:BATCH]), session.infer(x)[:BATCH], atol=1e-5)
 
 
 @pytest.mark.quick

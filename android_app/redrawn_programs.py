@@ -10,7 +10,9 @@ import numpy as np
 from models import CLASSES
 
 import converter
+from converter.program.file import read_program
 from converter.runtime import TrainingSession
+from converter.runtime.export import export_inference
 from jax_frontend import Model
 
 #: Of the draw.
@@ -55,3 +57,26 @@ def write_redrawn(out: Path, batch: int) -> None:
         np.concatenate(list(session.redraw_channels(seed=SEED).values())).astype(np.int32).tofile(
             out / "redrawn.channels"
         )
+    write_redrawn_file(out, batch)
+
+
+def write_redrawn_file(out: Path, batch: int) -> None:
+    """Write OUT/redrawn-filed.tflite of an app's own file, a state in which something is added, and it exported."""
+    export_inference(read_program(out / "redrawn.tflite"), out / "redrawn-shipped.tflite")
+    program = converter.build(
+        out / "redrawn-shipped.tflite",
+        loss="sparse_categorical_crossentropy",
+        update="channels-50-redrawn",
+        state="stateless",
+        batch=batch,
+        target="tflite-2.16",
+    )
+    program.write(out / "redrawn-filed.tflite")
+    x = np.random.default_rng(1).normal(size=(batch, 6, 6, 1)).astype(np.float32)
+    with TrainingSession(program.data) as session:
+        session.train(x, np.arange(batch, dtype=np.int32) % CLASSES, 0.1)
+        session.redraw_channels(seed=SEED)
+        session.train(x, np.arange(batch, dtype=np.int32) % CLASSES, 0.1)
+        (out / "redrawn-filed.state").unlink(missing_ok=True)
+        session.save(out / "redrawn-filed.state")
+        program.export_inference(out / "redrawn-filed.plain", session.state())

@@ -36,6 +36,7 @@ OUT/kept.tflite and OUT/kept-by-2.tflite keep features of several tensors (Skip-
 OUT/int8.tflite, and OUT/int8-by-2.tflite with micro-batches, keep weights in int8; OUT/int8.plain is exported of
 OUT/trace-weights-in-int8.state.
 OUT/redrawn.tflite and OUT/redrawn-by-2.tflite redraw channels, OUT/redrawn.channels are a draw (redrawn_programs.py).
+OUT/redrawn-filed.tflite is of an app's own file, OUT/redrawn-filed.plain that file with OUT/redrawn-filed.state.
 OUT/losses.tflite, OUT/losses-by-2.tflite with micro-batches and OUT/losses-kept.tflite with features give row losses.
 OUT/rows.tflite is of a model whose export is hard to resize, OUT/rows.output what JAX makes of OUT/rows.x with the
 weights of OUT/rows.state (rows_programs.py).

@@ -71,6 +71,7 @@ for (const model of ["mlp", "cnn", "mlp-by-2", "cnn-by-4", "two"]) {
 
 for (const [program, state, plain, what] of [
   ["filed-stateless", "filed", "filed", "of a file"],
+  ["redrawn-filed", "redrawn-filed", "redrawn-filed", "of a file whose channels are redrawn"],
   ["rows", "rows", "rows", "where it is hard to resize"],
   ["int8", "trace-weights-in-int8", "int8", "of weights in int8"],
 ] as const) {

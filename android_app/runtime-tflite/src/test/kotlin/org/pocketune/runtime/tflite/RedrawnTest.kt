@@ -3,6 +3,7 @@ package org.pocketune.runtime.tflite
 import java.io.File
 import java.nio.ByteBuffer
 import kotlin.math.abs
+import kotlin.test.assertContentEquals
 import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
 import kotlin.test.assertTrue
@@ -68,6 +69,14 @@ class RedrawnTest {
             assertFailsWith<InputException> { trainer.fit(samples, plan).toList() },
             assertFailsWith<InputException> { trainer.redrawChannels(seed = 1) },
         )) assertTrue("build it with --update channels-10-redrawn" in refused.message.orEmpty())
+    }
+
+    @Test
+    fun `what was added is in the exported file, which is the host's to the byte`(): Unit = trained("redrawn-filed") { trainer ->
+        trainer.restore(Fixture.file("redrawn-filed.state"))
+        val plain = File(folder, "plain.tflite")
+        trainer.exportInference(plain)
+        assertContentEquals(Fixture.file("redrawn-filed.plain").readBytes(), plain.readBytes())
     }
 
     private fun <T> trained(program: String, name: String = program, work: suspend (Trainer) -> T): T = runBlocking {

@@ -13,19 +13,19 @@ CLASSES = 3
 
 @dataclass(frozen=True)
 class Inside:
-    """What a framework gives for some rows.
+    """What a framework gives for some rows, in arrays of NumPy or tensors of its own.
 
     Attributes:
-        output: of the model.
+        output: of the model, [rows, classes].
         own: the input of its last layer, [rows, inputs].
         reads: by layer with a kernel, in the order of use: what it reads, rows first and channels last.
         mask: what positions of a text are weighted by, [rows, positions]; None where all count alike.
     """
 
-    output: np.ndarray
-    own: np.ndarray
-    reads: dict[str, np.ndarray]
-    mask: np.ndarray | None = None
+    output: Any
+    own: Any
+    reads: dict[str, Any]
+    mask: Any = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Drawn:
         model: as for `build`.
         rows: draws inputs of so many rows, as a session takes them.
         inside: computes what the framework gives for them.
+        live: the same with other parameters, as tensors of PyTorch that have derivatives; None of another framework.
         token: the position of a text that it reads; None: the mean.
         options: of the build.
         story: what it is made of.
@@ -45,6 +46,7 @@ class Drawn:
     rows: Callable[[int], Any]
     inside: Callable[[Any], Inside]
     token: int | None = None
+    live: Callable[[Any, Any], Inside] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     story: str = ""
 

@@ -22,8 +22,8 @@ from tests.driver.head_reads.drawn import Dice, Drawn, Inside
 _READ = re.compile(r"what (\S+) reads, (.*), is an input of the last layer too")
 
 
-def pooled(value: np.ndarray, said: str, token: int | None, mask: np.ndarray | None) -> np.ndarray:
-    """Return what a note says of a value [rows, positions..., channels]: [rows, numbers].
+def pooled(value: Any, said: str, token: int | None, mask: Any) -> list[Any]:
+    """Return the parts, [rows, channels], of what a note says of a value [rows, positions..., channels] of any library.
 
     Raises:
         ValueError: it is said to be read otherwise than the net itself reads it.
@@ -31,27 +31,28 @@ def pooled(value: np.ndarray, said: str, token: int | None, mask: np.ndarray | N
     rows, channels = len(value), value.shape[-1]
     text = value.reshape(rows, -1, channels)
     if said == "as it is":
-        return text[:, 0] if text.shape[1] == 1 else np.full(1, np.nan)
+        if text.shape[1] != 1:
+            raise ValueError(f"{said}, and it has {text.shape[1]} positions")
+        return [text[:, 0]]
     if found := re.fullmatch(r"in means of (\d+) parts along each axis", said):
         cells = value.reshape(rows, *value.shape[1:-1], *([1] if value.ndim == 3 else []), channels)
         high, wide = (_parts(size, int(found[1])) for size in cells.shape[1:3])
-        means = [cells[:, i][:, :, j].mean((1, 2)) for i in high for j in wide]
-        return np.concatenate(means, 1)
+        return [cells[:, i][:, :, j].mean((1, 2)) for i in high for j in wide]
     if found := re.fullmatch(r"of position (\d+) of (\d+), which the head reads", said):
         if int(found[1]) != token or int(found[2]) != text.shape[1]:
             raise ValueError(f"{said}, and the net reads {token} of {text.shape[1]}")
-        return text[:, token]
+        return [text[:, token]]
     if found := re.fullmatch(r"in the mean of (\d+) positions, weighted as before the head", said):
         if mask is None:
             raise ValueError(f"{said}, and the net has no mask")
-        return (text * mask[..., None]).sum(1) / np.maximum(mask.sum(1), 1e-9)[:, None]
+        return [(text * mask[..., None]).sum(1) / mask.sum(1).clip(1e-9)[:, None]]
     if (found := re.fullmatch(r"in the mean of (\d+) positions", said)) is None:
         raise ValueError(f"no such reading: {said}")
     if text.shape[1] != int(found[1]):
         raise ValueError(f"{said}, and it has {text.shape[1]}")
     if max(value.shape[1:-1], default=1) == text.shape[1] and (token is not None or mask is not None):
         raise ValueError(f"{said}, and the net reads {'a token' if mask is None else 'by a mask'}")
-    return text.mean(1)
+    return [text.mean(1)]
 
 
 def _parts(size: int, parts: int) -> list[slice]:
@@ -60,8 +61,8 @@ def _parts(size: int, parts: int) -> list[slice]:
     return [slice(k * stride, size - (parts - 1 - k) * stride) for k in range(parts)]
 
 
-def expected(program: pocketune.Program, drawn: Drawn, inside: Inside) -> np.ndarray:
-    """Return what the last layer reads by the notes of a program and the framework's values, [rows, inputs]."""
+def expected(program: pocketune.Program, drawn: Drawn, inside: Inside) -> list[Any]:
+    """Return what the last layer reads by the notes of a program and the framework's values, to be joined to one."""
     found = [inside.own]
     for note in program.notes:
         said = _READ.search(note.why)
@@ -72,8 +73,8 @@ def expected(program: pocketune.Program, drawn: Drawn, inside: Inside) -> np.nda
             ]
             if not matching:
                 raise ValueError(f"no layer is called {name}: {list(inside.reads)}")
-            found.append(pooled(matching[0], said[2], drawn.token, inside.mask))
-    return np.concatenate(found, 1)
+            found += pooled(matching[0], said[2], drawn.token, inside.mask)
+    return found
 
 
 def judge(drawn: Drawn, seed: int) -> tuple[list[str], list[str]]:
@@ -91,7 +92,7 @@ def judge(drawn: Drawn, seed: int) -> tuple[list[str], list[str]]:
         return [], [f"{option} batch {batch}: {error}"]
     refused = [f"{option}: {n.why}" for n in program.notes if n.status == "reads blocks" and not _READ.search(n.why)]
     try:
-        wanted = expected(program, drawn, inside)
+        wanted = np.concatenate(expected(program, drawn, inside), 1)
     except ValueError as error:
         return [f"{option}: {error}"], refused
     wrong = []

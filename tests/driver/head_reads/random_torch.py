@@ -159,7 +159,8 @@ class Text(nn.Module):
         return ((x if self.of_ids else x[..., 0]) > 0).float()
 
     def forward(self, x: Any) -> Any:
-        mask, y = self.mask_of(x), self.embed(x)
+        y = self.embed(x)
+        mask = self.mask_of(x).to(y.dtype)
         if self.token is not None:
             y = torch.cat([self.token.expand(len(x), 1, -1), y], 1)
         y = y.transpose(0, 1) if self.first else y
@@ -179,16 +180,40 @@ class Text(nn.Module):
         return self.head(y)
 
 
-def _rows_first(module: nn.Module, x: Any, net: nn.Module) -> np.ndarray:
+def _rows_first(module: nn.Module, x: Any, net: nn.Module) -> Any:
     """Return what a layer reads, rows first and channels last."""
     if isinstance(module, nn.Conv1d | nn.Conv2d):
-        return x.detach().movedim(1, -1).numpy()
+        return x.movedim(1, -1)
     first = isinstance(net, Text) and net.first and x.ndim == 3
-    return (x.transpose(0, 1) if first and not _in_rows(module, net) else x).detach().numpy()
+    return x.transpose(0, 1) if first and not _in_rows(module, net) else x
 
 
 def _in_rows(module: nn.Module, net: Any) -> bool:
     return module is net.embed or module is net.head
+
+
+def watched(net: Any, x: np.ndarray) -> Inside:
+    """Return what a net gives, and what its layers read; with derivatives, where these are asked for."""
+    reads: dict[str, Any] = {}
+
+    def keep(name: str, module: nn.Module) -> Any:
+        def hook(_: nn.Module, given: Any) -> None:
+            reads.setdefault(name, _rows_first(module, given[0], net))
+
+        return hook
+
+    hooks = [
+        module.register_forward_pre_hook(keep(name, module))
+        for name, module in net.named_modules()
+        if isinstance(module, _KERNELS)
+    ]
+    given = torch.from_numpy(x)
+    given = given.to(net.head.weight.dtype) if given.dtype.is_floating_point else given.long()
+    output = net(given)
+    for hook in hooks:
+        hook.remove()
+    own, mask = reads.pop("head"), net.mask_of(given) if net.end.startswith("masked") else None
+    return Inside(output, own, reads, None if mask is None else mask.reshape(len(x), -1).to(own.dtype))
 
 
 def draw(seed: int) -> Drawn:
@@ -210,33 +235,19 @@ def draw(seed: int) -> Drawn:
         return rng.standard_normal((many, *net.shape)).astype("f")
 
     def inside(x: np.ndarray) -> Inside:
-        reads: dict[str, Any] = {}
-
-        def keep(name: str, module: nn.Module) -> Any:
-            def hook(_: nn.Module, given: Any) -> None:
-                reads.setdefault(name, _rows_first(module, given[0], net))
-
-            return hook
-
-        hooks = [
-            module.register_forward_pre_hook(keep(name, module))
-            for name, module in net.named_modules()
-            if isinstance(module, _KERNELS)
-        ]
         with torch.no_grad():
-            output = net(torch.from_numpy(x)).numpy()
-            masked = net.end.startswith("masked")
-            mask = net.mask_of(torch.from_numpy(x)).numpy() if masked else None
-        for hook in hooks:
-            hook.remove()
-        own = reads.pop("head")
-        return Inside(output, own, reads, mask.reshape(len(x), -1) if mask is not None else None)
+            seen = watched(net, x)
+        reads = {name: read.numpy() for name, read in seen.reads.items()}
+        return Inside(seen.output.numpy(), seen.own.numpy(), reads, None if seen.mask is None else seen.mask.numpy())
 
     length = net.left[0] if isinstance(net, Convolved) else net.length
-    token = {"first": 0, "last": length - 1}.get(net.end)
+    recurrent = isinstance(net, Text) and net.rnn is not None  # whose last state is of all positions
+    token = None if recurrent else {"first": 0, "last": length - 1}.get(net.end)
     given = torch.from_numpy(rows(1))
     kinds = [b.kind for b in (net.blocks if isinstance(net, Convolved) else net.layers)]
     story = f"{type(net).__name__} {net.shape} {kinds} {net.end}"
     story += f" first {net.first} rnn {net.rnn} token {net.token is not None}" if isinstance(net, Text) else ""
     inputs = (given.long() if given.dtype == torch.int32 else given,)
-    return Drawn(net, rows, inside, token, {"inputs": inputs, "loss": "sparse_categorical_crossentropy"}, story)
+    return Drawn(
+        net, rows, inside, token, watched, {"inputs": inputs, "loss": "sparse_categorical_crossentropy"}, story
+    )

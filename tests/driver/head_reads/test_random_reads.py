@@ -6,10 +6,12 @@ import importlib
 
 import pytest
 
+from tests.driver.head_reads import random_torch
+from tests.driver.head_reads.judged_gradients import judge_gradients
 from tests.driver.head_reads.judged_reads import judge
 
 #: Of each framework one net whose blocks are all read; the rest is slow.
-QUICK = {("keras", 0), ("torch", 1)}
+QUICK = {("keras", 0), ("torch", 6)}
 _NETS = [(framework, seed) for framework in ("keras", "torch") for seed in range(40)]
 
 
@@ -21,4 +23,12 @@ def test_what_is_read_is_what_the_framework_gives(framework: str, seed: int) -> 
     """As the notes of the program say: features, and what is inferred before anything is trained."""
     drawn = importlib.import_module(f"tests.driver.head_reads.random_{framework}").draw(seed)
     wrong, _ = judge(drawn, seed)
+    assert wrong == [], drawn.story
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s == 6 else pytest.mark.slow) for s in range(40)])
+def test_gradients_through_what_is_read_are_those_of_autograd(seed: int) -> None:
+    drawn = random_torch.draw(seed)
+    wrong, _ = judge_gradients(drawn, seed)
     assert wrong == [], drawn.story

@@ -146,7 +146,9 @@ class _Positions:
         assert isinstance(op, ops.MatMul)
         shared = x.shape[-2 if op.adj_x else -1]
         many = self._rows * self._positions
-        found = [(a, b) for a, b in ((x, y), (y, x)) if a.type.size == many < b.type.size]
+        # What is added up has the rows too: a product with a weight, as of the state of a recurrent layer, is none.
+        found = [(a, b) for a, b in ((x, y), (y, x)) if a.type.size == many < b.type.size and len(b.shape) > 2]
+        found = [(a, b) for a, b in found if b not in self._graph.parameters and b not in self._graph.constants]
         return found[0] if shared == self._positions and len(found) == 1 else None
 
     def _of_positions(self, value: Value, axis: int) -> Value | None:

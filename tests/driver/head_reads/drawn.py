@@ -38,6 +38,7 @@ class Drawn:
         inside: computes what the framework gives for them.
         live: the same with other parameters, as tensors of PyTorch that have derivatives; None of another framework.
         token: the position of a text that it reads; None: the mean.
+        positions: of what is read by a token or a mask; None where it is the mean.
         options: of the build.
         story: what it is made of.
     """
@@ -46,6 +47,7 @@ class Drawn:
     rows: Callable[[int], Any]
     inside: Callable[[Any], Inside]
     token: int | None = None
+    positions: int | None = None
     live: Callable[[Any, Any], Inside] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     story: str = ""

@@ -22,7 +22,7 @@ from tests.driver.head_reads.drawn import Dice, Drawn, Inside
 _READ = re.compile(r"what (\S+) reads, (.*), is an input of the last layer too")
 
 
-def pooled(value: Any, said: str, token: int | None, mask: Any) -> list[Any]:
+def pooled(value: Any, said: str, token: int | None, mask: Any, positions: int | None) -> list[Any]:
     """Return the parts, [rows, channels], of what a note says of a value [rows, positions..., channels] of any library.
 
     Raises:
@@ -50,7 +50,7 @@ def pooled(value: Any, said: str, token: int | None, mask: Any) -> list[Any]:
         raise ValueError(f"no such reading: {said}")
     if text.shape[1] != int(found[1]):
         raise ValueError(f"{said}, and it has {text.shape[1]}")
-    if max(value.shape[1:-1], default=1) == text.shape[1] and (token is not None or mask is not None):
+    if max(value.shape[1:-1], default=1) == text.shape[1] == positions:
         raise ValueError(f"{said}, and the net reads {'a token' if mask is None else 'by a mask'}")
     return [text.mean(1)]
 
@@ -73,7 +73,7 @@ def expected(program: pocketune.Program, drawn: Drawn, inside: Inside) -> list[A
             ]
             if not matching:
                 raise ValueError(f"no layer is called {name}: {list(inside.reads)}")
-            found += pooled(matching[0], said[2], drawn.token, inside.mask)
+            found += pooled(matching[0], said[2], drawn.token, inside.mask, drawn.positions)
     return found
 
 

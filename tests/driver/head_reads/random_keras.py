@@ -22,6 +22,7 @@ class Net:
         self.reads: dict[str, Any] = {}
         self.mask: Any = None
         self.token: int | None = None
+        self.positions: int | None = None
         self.story: list[str] = []
 
     def read(self, layer: Any, x: Any, **given: Any) -> Any:
@@ -142,7 +143,7 @@ class Net:
         end = d.one(*ends)
         self.story.append(f"end {end if isinstance(end, str) else type(end).__name__}")
         if end == "last":
-            self.token = y.shape[1] - 1
+            self.token, self.positions = y.shape[1] - 1, y.shape[1]
             return x, y[:, -1], shape
         if isinstance(end, layers.LSTM):
             return x, self.read(end, y), shape
@@ -158,10 +159,11 @@ class Net:
         y = self.blocks(y, self.attention, self.attention, self.dense, self.recurrent)
         if end == "mean":
             if masked and getattr(y, "_keras_mask", None) is not None:
+                self.positions = length
                 self.mask = keras.ops.cast(keras.ops.not_equal(x, 0), "float32")
             return x, layers.GlobalAveragePooling1D()(y), (length, "ids")
         if end in ("first", "last"):
-            self.token = 0 if end == "first" else length - 1
+            self.token, self.positions = 0 if end == "first" else length - 1, length
             return x, y[:, self.token], (length, "ids")
         return x, (layers.GlobalMaxPooling1D() if end == "max" else layers.Flatten())(y), (length, "ids")
 
@@ -215,4 +217,6 @@ def draw(seed: int) -> Drawn:
         mask = others.pop() if net.mask is not None else None
         return Inside(given, first, dict(zip(read, others, strict=True)), mask)
 
-    return Drawn(model, rows, inside, token=net.token, story=f"{kind.__name__}: {'; '.join(net.story)}")
+    return Drawn(
+        model, rows, inside, token=net.token, positions=net.positions, story=f"{kind.__name__}: {'; '.join(net.story)}"
+    )

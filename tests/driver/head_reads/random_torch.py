@@ -248,6 +248,6 @@ def draw(seed: int) -> Drawn:
     story = f"{type(net).__name__} {net.shape} {kinds} {net.end}"
     story += f" first {net.first} rnn {net.rnn} token {net.token is not None}" if isinstance(net, Text) else ""
     inputs = (given.long() if given.dtype == torch.int32 else given,)
-    return Drawn(
-        net, rows, inside, token, watched, {"inputs": inputs, "loss": "sparse_categorical_crossentropy"}, story
-    )
+    options = {"inputs": inputs, "loss": "sparse_categorical_crossentropy"}
+    positions = length if token is not None or net.end.startswith("masked") else None
+    return Drawn(net, rows, inside, token, positions, watched, options, story)

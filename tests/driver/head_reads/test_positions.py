@@ -29,7 +29,7 @@ class Net(nn.Module):
         self.end, self.embed = end, nn.Embedding(9, 4)
         self.first, self.second, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
         self.conv, self.score = nn.Conv1d(4, 4, 3, padding=1), nn.Linear(4, 1)
-        self.rnn = nn.GRU(4, 4, batch_first=True)
+        self.rnn, self.wide = nn.GRU(4, 4, batch_first=True), nn.GRU(4, LENGTH, batch_first=True)
 
     def reads(self, x: Any) -> list[Any]:
         """Return what each of both layers reads, and what the second gives."""
@@ -74,6 +74,7 @@ MEANS: dict[str, End] = {
     "signed": lambda net, y, m: (torch.tanh(net.score(y)) * y).sum(1),
     "largest": lambda net, y, m: torch.tanh(net.conv(y.transpose(1, 2))).amax(2),
     "recurrent": lambda net, y, m: net.rnn(y)[0][:, -1],
+    "recurrent, as many channels as positions": lambda net, y, m: net.wide(y)[0][:, -1, :4],
 }
 
 

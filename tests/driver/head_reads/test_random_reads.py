@@ -1,4 +1,4 @@
-"""Random nets of Keras and PyTorch with `head_reads`: what is read is what the frameworks give, pooled by NumPy."""
+"""Random nets with `head_reads`: what the last layer reads is what the framework gives there, pooled by NumPy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.driver.head_reads.judged_gradients import judge_gradients
 from tests.driver.head_reads.judged_reads import judge
 
 #: Of each framework one net whose blocks are all read; the rest is slow.
-QUICK = {("keras", 0), ("torch", 6)}
-_NETS = [(framework, seed) for framework in ("keras", "torch") for seed in range(40)]
+QUICK = {("keras", 0), ("torch", 6), ("jax", 1)}
+_NETS = [(framework, seed) for framework in ("keras", "torch", "jax") for seed in range(40)]
 
 
 @pytest.mark.quick

@@ -14,15 +14,19 @@ import pytest
 from tests.bench.conftest import BENCH
 
 
-@pytest.fixture(scope="module")
-def headline() -> Any:
-    """Its table, whose modules are called as those of other measurements."""
-    spec = spec_from_file_location("headline_arrivals", BENCH / "headline" / "arrivals.py")
+def module_of(name: str) -> Any:
+    """A module of it, which is called as those of other measurements."""
+    spec = spec_from_file_location(f"headline_{name}", BENCH / "headline" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def headline() -> Any:
+    return module_of("arrivals")
 
 
 def curve(*accuracies: float) -> list[dict[str, float]]:
@@ -45,6 +49,15 @@ def test_a_side_that_is_never_as_good_has_no_time(headline: Any) -> None:
     assert [row["cpu_s"] for row in rows] == [2.0, 1.0, None]
     assert [row["wall_s"] for row in rows] == [3.0, 2.0, None]
     assert rows[1]["cpu_error_s"] == 0
+
+
+def test_calls_until_an_evaluation() -> None:
+    """Of 20 rows in batches of 8 half an epoch is one step; class means are judged before the first."""
+    methods = module_of("sides").OURS
+    assert methods["full"].calls(3, 20, 8) == {"train": 4}
+    assert methods["sparse"].calls(3, 20, 8) == {"features": 3, "train_features": 4}
+    assert methods["means, then head"].calls(3, 20, 8) == {"features": 6, "train_features": 3}
+    assert methods["means, then head"].calls(0, 20, 8) == methods["of blocks, int8"].calls(0, 20, 8) == {"features": 3}
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
     and no class likelier: what is large in all means alike would leave float32 few digits for what differs.
 
     Args:
-        x: [rows, inputs].
+        x: float64 [rows, inputs], of many blocks some 10 MB, which are used up.
         y: labels [rows].
         means: of the rows of each class, float64 [classes, inputs].
         shrinkage: what part of each class' covariance is its mean variance in all directions; None: that of Ledoit and
@@ -39,15 +39,15 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
     if len(means) < 2:
         raise UsageError("shrinkage needs two classes or more, that there is something to tell apart", page="sessions")
     shares = np.bincount(y, minlength=len(means)) / len(y)
-    rows, diagonal = np.empty(x.shape), np.zeros(x.shape[1])
+    diagonal = np.zeros(x.shape[1])
     for label, share in enumerate(shares):
         own = y == label
         centred = x[own] - means[label]
         factor, variances = _shrunk(centred, shrinkage)
-        rows[own] = centred * np.sqrt(factor / len(y))
+        x[own] = centred * np.sqrt(factor / len(y))
         diagonal += share * variances
     middle = means.mean(0)
-    weights = _solved(rows, diagonal, (means - middle).T).T
+    weights = _solved(x, diagonal, (means - middle).T).T
     return weights, np.log(shares) - ((means + middle) * weights).sum(1) / 2
 
 

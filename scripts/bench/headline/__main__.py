@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 from arrivals import sooner, summed_up
+from programs import program_of
 from sides import OURS, SIDES, THEIRS
 from tasks import TASKS, Task
 
-import converter
 from scripts.arguments import parser, writable
 from scripts.bench.facts import checkout, machine, write
 
@@ -79,19 +79,7 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict
         model = task.build()
         model.save(folder / "model.keras")
         for method in {OURS[side].file: OURS[side] for side in ("full", *sides) if side in OURS}.values():
-            converter.build(
-                model,
-                loss="sparse_categorical_crossentropy",
-                optimizer="adam",
-                update=method.update,
-                batch=task.batch,
-                target="litert-2/x86-64",
-                signatures=("train", "evaluate", *(["features"] if method.update != "full" else [])),
-                head="class_means" if method.means else None,
-                head_reads=task.blocks if method.blocks else None,
-                frozen=method.frozen,
-                calibration=split.validation.x[:100] if method.frozen == "int8" else None,
-            ).write(folder / method.file)
+            program_of(task, model, method, split, "litert-2/x86-64").write(folder / method.file)
         losses = compared([side for side in THEIRS if side in sides], task.rates["full"][0], folder)
         for side in dict.fromkeys(("full", *sides)):
             found = _run(side, _rates(task, side), folder)

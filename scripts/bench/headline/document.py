@@ -2,7 +2,8 @@
 
     .venv/bin/python scripts/bench/headline/document.py [FILE] [--earlier FILE]
 
-FILE is results.json beside it, if not given; what an earlier run wrote (earlier.json) is compared with it.
+FILE is results.json beside it, if not given; what an earlier run wrote (earlier.json) is compared with it. arm64.json
+is what arm64.py wrote of the same results.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=existing, nargs="?", default=HERE / "results.json")
     parser.add_argument("--earlier", type=existing, default=HERE / "earlier.json")
+    parser.add_argument("--arm64", type=existing, default=HERE / "arm64.json")
     parser.add_argument("--output", type=writable, default=DOCUMENT)
     args = parser.parse_args()
     result = json.loads(args.file.read_text())
-    args.output.write_text(document(result, json.loads(args.earlier.read_text())))
+    args.output.write_text(document(result, *(json.loads(file.read_text()) for file in (args.earlier, args.arm64))))
     draw(result, args.output.with_suffix(".svg"))
 
 
-def document(result: dict[str, Any], earlier: dict[str, Any]) -> str:
-    """Return the text of the document, of a run and an earlier one."""
+def document(result: dict[str, Any], earlier: dict[str, Any], arm64: dict[str, Any]) -> str:
+    """Return the text of the document, of a run, an earlier one, and instructions on arm64."""
     # Markdown, not HTML: nothing is to be escaped.
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -58,7 +60,8 @@ def document(result: dict[str, Any], earlier: dict[str, Any]) -> str:
     environment.filters |= {"seconds": seconds}
     template = environment.get_template("time-to-accuracy.md.jinja")
     both = in_both(result["rows"], earlier["rows"], "keras")
-    return template.render(**result, tasks=of_tasks(result), sooner=sooner, drawn=DRAWN, both=both, earlier=earlier)
+    given = {"tasks": of_tasks(result), "both": both, "earlier": earlier, "arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
+    return template.render(**result, **given, sooner=sooner, drawn=DRAWN)
 
 
 def of_tasks(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

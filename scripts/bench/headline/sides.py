@@ -39,6 +39,17 @@ class Method(NamedTuple):
         """The program."""
         return f"{self.update}{'-means' * self.means}{'-blocks' * self.blocks}-{self.frozen}.tflite"
 
+    def calls(self, evaluation: int, rows: int, batch: int) -> dict[str, int]:
+        """Return how often which signature is called until an evaluation, by its number.
+
+        Class means look at all rows once, and a training on features once more.
+        """
+        steps = (evaluation + 1 - self.means) * stretch(rows, batch) * self.steps
+        if self.update == "full":
+            return {"train": steps}
+        passes = self.means + (steps > 0)
+        return {"features": passes * ceil(rows / batch)} | ({"train_features": steps} if steps else {})
+
 
 #: Frozen layers run once a sample in all but `full`.
 OURS = {

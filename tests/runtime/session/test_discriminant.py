@@ -54,7 +54,7 @@ def test_inputs_that_hardly_vary_have_no_part() -> None:
         x = rng.normal(size=(rows, inputs)) + y[:, None]
         x[:, 2] *= 1e-30
         oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, y)
-        weights, biases = discriminant(x, y, oracle.means_, None)
+        weights, biases = discriminant(x.copy(), y, oracle.means_, None)
         np.testing.assert_allclose(softmax(x @ weights.T + biases, axis=1), oracle.predict_proba(x), atol=1e-9)
         assert not weights[:, 2].any()
 

@@ -18,7 +18,8 @@ def requirement_faults(name: str, lines: list[str]) -> list[str]:
     return [
         f"{name}: {line}"
         for line in wanted
-        if line and not re.fullmatch(r"[\w.-]+(\[[\w,-]+])?==[\w.+!]+( --hash=sha256:[0-9a-f]{64})?", line)
+        # What scripts/pretrained unpacks may be of npm, too.
+        if line and not re.fullmatch(r"(npm:)?[\w.-]+(\[[\w,-]+])?==[\w.+!]+( --hash=sha256:[0-9a-f]{64})?", line)
     ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from converter.ir.view import View
 from converter.program.manifest import manifest_of_bytes, manifest_of_json
-from converter.program.manifest.checks import _viewed
+from converter.program.manifest.views import _viewed
 from converter.support.errors import UsageError
 from tests.runtime.programs import EXAMPLES, program
 

@@ -1,11 +1,17 @@
 import { type Bytes, bytesOf } from "../bytes.ts";
-import { product } from "../manifest/manifest.ts";
+import { type Manifest, product } from "../manifest/manifest.ts";
 import type { ChosenChannels, ParameterSpec, StateTensor } from "../manifest/manifest-records.ts";
 import { redrawnOf } from "../manifest/redrawn.ts";
 import { places } from "../manifest/view.ts";
-import type { Program } from "../program/program.ts";
 import type { StoredTensor } from "../program/state-spec.ts";
 import { Random, shuffled } from "../session/random.ts";
+
+/** What is asked of a program, which exports by this file itself. */
+interface Built {
+  readonly manifest: Manifest;
+  /** A state tensor as it was built. */
+  initial(tensor: StateTensor): Bytes;
+}
 
 /**
  * Channels redrawn during a training: a weight takes up what was added to its channels, and as many others train; the twin
@@ -14,7 +20,7 @@ import { Random, shuffled } from "../session/random.ts";
 export class RedrawnChannels {
   private readonly redrawn: [ParameterSpec, ChosenChannels][];
 
-  constructor(private readonly program: Program) {
+  constructor(private readonly program: Built) {
     this.redrawn = redrawnOf(program.manifest.fields);
   }
 

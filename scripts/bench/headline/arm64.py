@@ -3,10 +3,10 @@
     scripts/pretrained && scripts/arm64/prepare DIR
     .venv/bin/python scripts/bench/headline/arm64.py DIR --json out/headline-arm64.json
 
-How many calls a side of ours takes is what results.json says; what each takes is counted under emulation, exactly and
-repeatably, on Cortex-A76's kernels. A phone's programs are tuned for arm64 and not for the machine that measured the
-accuracies, which they keep but for rounding. What a session computes beside the program is not counted: the least
-squares of a discriminant are a few hundredths of its features.
+How many calls a side of ours takes is what results.json says; what each takes is counted under emulation on
+Cortex-A76's kernels, the same in each run to 0.05%. A phone's programs are tuned for arm64 and not for the machine that
+measured the accuracies, which they keep but for rounding. What a session computes beside the program is not counted:
+the least squares of a discriminant are a few hundredths of its features.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Note:
     Attributes:
         subject: the layer, or `loss` or `optimizer`.
         status: what became of it: `trains`, `frozen`, `fixed`, `left out`, `in the loss`, `as compiled`, `in float32`,
-            `raised`, `a default`, `in the program`, `rounded`, `sorted`, `row by row`.
+            `raised`, `a default`, `in the program`, `rounded`, `sorted`, `row by row`, `reads blocks`.
         why: the reason, and what to do about it.
     """
 

@@ -76,8 +76,6 @@ class Task:
 _SKIP_LORA = {"skip-lora-8": (3e-3, 1e-2, 3e-2)}
 _RATES = {"full": (3e-4, 1e-3, 3e-3), "sparse": (1e-3, 3e-3, 1e-2), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA}
 
-_OF_PHOTOGRAPHS = {"full": (1e-4, 3e-4, 1e-3), "sparse": (3e-4, 1e-3, 3e-3), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA}
-
 
 def _photographs(images: mnist.Images) -> Rows:
     return Rows(efficientnet_lite.from_pixels(mnist.photographs(images.pixels[:2500], SIZE)), images.y[:2500])
@@ -111,33 +109,27 @@ def _wake_word() -> Rows:
     return Rows(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+def _of_images(name: str, images: str, load: Callable[[], mnist.Images]) -> Task:
+    """Return the task of images that a net of photographs learns."""
+    return Task(
+        name,
+        f"EfficientNet-Lite0 at {SIZE} x {SIZE} with its weights of ImageNet; {images}",
+        efficientnet,
+        lambda: _photographs(load()),
+        of_each=20,
+        held_out=300,
+        validation=200,
+        rates={"full": (1e-4, 3e-4, 1e-3), "sparse": (3e-4, 1e-3, 3e-3), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA},
+        compared=1,
+        epochs=10,
+    )
+
+
 TASKS = {
     task.name: task
     for task in (
-        Task(
-            "photographs",
-            f"EfficientNet-Lite0 at {SIZE} x {SIZE} with its weights of ImageNet; handwritten digits of MNIST",
-            efficientnet,
-            lambda: _photographs(mnist.load()),
-            of_each=20,
-            held_out=300,
-            validation=200,
-            rates=_OF_PHOTOGRAPHS,
-            compared=1,
-            epochs=10,
-        ),
-        Task(
-            "clothes",
-            f"EfficientNet-Lite0 at {SIZE} x {SIZE} with its weights of ImageNet; clothes of Fashion-MNIST",
-            efficientnet,
-            lambda: _photographs(clothes.load()),
-            of_each=20,
-            held_out=300,
-            validation=200,
-            rates=_OF_PHOTOGRAPHS,
-            compared=1,
-            epochs=10,
-        ),
+        _of_images("photographs", "handwritten digits of MNIST", mnist.load),
+        _of_images("clothes", "clothes of Fashion-MNIST", clothes.load),
         Task(
             "reviews",
             f"MiniLM over {LENGTH} tokens with its own weights; sentences of film reviews, friendly or unfriendly",

@@ -24,7 +24,7 @@ from converter.runtime.state.saved import compared
 from converter.runtime.state.state_file import State, pack, unpack
 
 # Beside this file, which is imported by a script.
-from models import CLASSES, squared  # isort: skip
+from models import CLASSES, chained, squared  # isort: skip
 
 BATCH, RATE = 8, 0.02
 
@@ -35,6 +35,7 @@ def write_interchange(out: Path) -> None:
     plain |= {"signatures": ("train", "infer")}
     adapted = {"update": {"square": converter.Channels(0.1), "head/*": 1}, "signatures": ("train", "infer", "fisher")}
     of_integers = {"optimizer": "sgd", "train_as": "int8"}
+    named = {"my_square": converter.Channels(0.1), "head": 1}
     programs = {
         "base": converter.build(squared(), **plain),
         "turned": converter.build(squared(), **plain | {"target": "gpu", "batch": 2}),
@@ -46,6 +47,8 @@ def write_interchange(out: Path) -> None:
         "head": converter.build(squared(), **plain | {"update": "head"}),
         "sgd": converter.build(squared(), **plain | {"optimizer": "sgd"}),
         "chosen": converter.build(squared(), **plain | adapted),
+        "named": converter.build(chained(), **plain | {"update": {"square": converter.Channels(0.1), **named}}),
+        "named-by-20": converter.build(chained(), **plain | {"update": {"square": converter.Channels(0.2), **named}}),
         "int8": converter.build(squared(), **plain | of_integers),
         "int8-by-2": converter.build(squared(), **plain | of_integers | {"batch": 2}),
         "int8-part": converter.build(squared(), **plain | of_integers | {"update": {"square": 0.5, "head/*": 1}}),
@@ -67,6 +70,7 @@ def write_interchange(out: Path) -> None:
     write_larger(out)
     pairs = [(program, state) for program in programs for state in ("base", "base-old", "part-old")]
     pairs += [("base", state) for state in programs if state not in ("base", "turned")] + [("chosen", "chosen")]
+    pairs.append(("named-by-20", "named"))
     integers = [name for name in programs if name.startswith("int8")]
     pairs += [(program, state) for program in integers for state in (*integers, "sgd")]
     verdicts = [verdict(out, f"interchange-{program}", f"interchange-{state}") for program, state in pairs]

@@ -104,3 +104,16 @@ def squared(classes: int = CLASSES, frozen: float = 1.0, squash: Any = jnp.tanh)
         "head": {"w": weight(192, classes), "b": jnp.zeros(classes)},
     }
     return Model(apply, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+
+
+def chained() -> Model:
+    """Return a model in which the name of a weight is the end of another's."""
+    rng = np.random.default_rng(6)
+    shapes = {"square": (36, 36), "my_square": (36, 36), "head": (36, CLASSES)}
+    params = {name: rng.standard_normal(shape).astype(np.float32) / 6 for name, shape in shapes.items()}
+
+    def apply(params: dict, x: jax.Array) -> jax.Array:
+        hidden = jnp.tanh(x.reshape(x.shape[0], -1) @ params["square"])
+        return jnp.tanh(hidden @ params["my_square"]) @ params["head"]
+
+    return Model(apply, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])

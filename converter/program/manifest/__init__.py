@@ -34,6 +34,7 @@ from converter.program.manifest.records import (
     TensorSpec,
     UpdateRow,
     gathered,
+    kept_of,
 )
 from converter.program.manifest.weights import ChosenChannels, FrozenPart, ParameterSpec, Piece, Scales, StoredDtype
 
@@ -75,6 +76,7 @@ __all__ = [
     "at_length",
     "called_by_step",
     "gathered",
+    "kept_of",
     "manifest_of_bytes",
     "manifest_of_json",
     "rows_to_infer",

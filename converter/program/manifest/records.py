@@ -6,7 +6,7 @@ The compiler writes it; the runtimes on the host and the phone read it and belie
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -135,6 +135,16 @@ class StateTensor:
     def name(self) -> str:
         """What the user calls it."""
         return self.tensor if self.model is None else self.model.name
+
+
+def kept_of(parameter: str, tensors: Sequence[StateTensor]) -> tuple[StateTensor, ...]:
+    """Return the tensors of a parameter, and what the optimizer keeps for it alone, of all tensors of a state."""
+    names = [tensor.name for tensor in tensors if not tensor.slot]
+
+    def owner(tensor: StateTensor) -> str:
+        return max((name for name in names if f"/{tensor.name}".endswith(f"/{name}")), key=len, default="")
+
+    return tuple(tensor for tensor in tensors if owner(tensor) == parameter)
 
 
 @dataclass(frozen=True)
@@ -290,15 +300,6 @@ class Manifest:
     def redrawn(self) -> dict[str, ChosenChannels]:
         """The weights that are state because their channels are redrawn, by name."""
         return {choice.weight: choice for choice in self.choices if choice.product is not None}
-
-    def kept_of(self, parameter: str) -> tuple[StateTensor, ...]:
-        """Return the state tensors of a parameter, and what the optimizer keeps for it alone."""
-        names = [spec.name for spec in self.parameters]
-
-        def owner(tensor: StateTensor) -> str:
-            return max((name for name in names if f"/{tensor.name}".endswith(f"/{name}")), key=len, default="")
-
-        return tuple(tensor for tensor in self.state_tensors if owner(tensor) == parameter)
 
     def parameter(self, name: str) -> ParameterSpec:
         """Return a trained weight, or one whose channels are redrawn, by its name, which the manifest has."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.program import class_names
 from converter.program.file import ProgramFile
-from converter.program.manifest import ClassHead, StateTensor
+from converter.program.manifest import ClassHead, StateTensor, kept_of
 from converter.runtime.data.examples import Examples
 from converter.runtime.session.class_means import Means, as_layer, farther_of, means_in, means_of, sharpness_of
 from converter.runtime.session.discriminant import checked_shrinkage, discriminant
@@ -309,9 +309,9 @@ def with_layer(
             for piece in spec.pieces:
                 stored = View.from_json(list(piece.view)).apply(placed[spec.name][0])
                 after[piece.tensor] = np.ascontiguousarray(stored, np.float32).reshape(state[piece.tensor].shape)
-    for tensor in manifest.state_tensors:
-        owner = next((name for name in placed if tensor.slot and tensor.name.endswith(f"/{name}")), None)
-        if owner is None or tensor.model is None or tensor.model.shape != placed[owner][0].shape:
+    kept = [(owner, tensor) for owner in placed for tensor in kept_of(owner, manifest.state_tensors) if tensor.slot]
+    for owner, tensor in kept:
+        if tensor.model is None or tensor.model.shape != placed[owner][0].shape:
             continue
         view, axis = View.from_json(list(tensor.model.view)), placed[owner][1]
         whole = np.zeros(tensor.model.shape, state[tensor.tensor].dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.program.manifest import Manifest
+from converter.program.manifest import Manifest, kept_of
 from converter.program.parameters import parameters_of
 from converter.runtime.data.order import Random
 from converter.support.errors import UsageError
@@ -82,6 +82,6 @@ def redrawn(
         stored = View.from_json(list(piece.view)).apply(whole)
         after[piece.tensor] = stored.reshape(state[piece.tensor].shape)
         after[choice.indices] = channels[choice.indices]
-        for tensor in manifest.kept_of(choice.change):
+        for tensor in kept_of(choice.change, manifest.state_tensors):
             after[tensor.tensor] = program.initial(tensor)
     return after

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.program.manifest import ChosenChannels, FrozenWeight, Identity, StateTensor
+from converter.program.manifest import ChosenChannels, FrozenWeight, Identity, StateTensor, kept_of
 
 if TYPE_CHECKING:
     from converter.ir.view import View
@@ -108,7 +108,7 @@ def carried(
         if tensor.name in known and _difference(known[tensor.name], tensor) is None
     }
     for choice in here.choices if partly else ():  # a change means nothing beside other channels, or another weight
-        pair = choice.indices, *(t.tensor for t in here.tensors if t.name.endswith(choice.change))
+        pair = choice.indices, *(t.tensor for t in kept_of(choice.change, here.tensors))
         weight = [t.tensor for t in here.tensors if t.name == choice.weight]
         is_without = choice.weight in known and not (weight and weight[0] in found)
         if is_without or any(name not in found for name in pair) or not choice.is_good(found[choice.indices]):

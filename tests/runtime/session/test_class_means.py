@@ -6,6 +6,7 @@ import tracemalloc
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -19,7 +20,7 @@ from converter.support.errors import UsageError
 from examples.data.digits import load
 from jax_frontend import Model
 from tests.manifest import programs
-from tests.runtime.session.class_nets import INPUTS, OWN, built, passing, rows_of_classes, small_model
+from tests.runtime.session.class_nets import HIDDEN, INPUTS, LATER, OWN, built, passing, rows_of_classes, small_model
 
 
 def test_means_are_those_of_numpy_and_classes_the_nearest_of_scikit_learn() -> None:
@@ -233,3 +234,35 @@ def test_sharpness_says_left_out_rows_best() -> None:
         return float(np.mean(losses))
 
     assert loss(found) <= min(loss(found / 2), loss(found * 2))
+
+
+def test_slots_of_a_layer_whose_name_ends_alike_stay() -> None:
+    """`tower/last/w` is of the shape of `last/w`, and no part of the last layer."""
+    rng, width = np.random.default_rng(0), OWN + LATER
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
+    params = {
+        "first": drawn(INPUTS, HIDDEN),
+        "tower": {"last": {"w": drawn(HIDDEN, width), "b": drawn(width)}},
+        "last": {"w": drawn(width, OWN), "b": drawn(OWN)},
+    }
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        hidden = jnp.tanh(x @ params["first"])
+        hidden = jnp.tanh(hidden @ params["tower"]["last"]["w"] + params["tower"]["last"]["b"])
+        return hidden @ params["last"]["w"] + params["last"]["b"]
+
+    x, y = rows_of_classes()
+    model = Model(apply, params, [jax.ShapeDtypeStruct((1, INPUTS), "float32")])
+    with TrainingSession(built(model, update={"tower/*": 1, "last/*": 1}, head=None).data) as session:
+        session.fit(x, y, epochs=2, learning_rate=0.01, progress=False)
+        before = session.state()
+        session.add_class("another")
+        after = session.state()
+    of_tower = [name for name in before if name.startswith("optimizer/") and "tower" in name]
+    assert len(of_tower) == 4
+    for name in of_tower:
+        assert before[name].any()
+        np.testing.assert_array_equal(after[name], before[name], name)

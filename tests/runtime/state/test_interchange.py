@@ -16,6 +16,7 @@ import pytest
 
 import converter
 import jax_frontend
+from converter import Channels
 from converter.driver.program import Program
 from converter.runtime import StateWarning, TrainingSession
 from converter.runtime.state.state_file import ForeignState
@@ -298,3 +299,28 @@ def test_a_square_matrix_that_is_as_near_both_ways_is_not_guessed(tmp_path: Path
         with pytest.raises(UsageError, match="which way round middle/kernel lies there cannot be told"):
             other.restore(tmp_path / "s")
         assert "middle/kernel" in other.restore(tmp_path / "s", adopt="matching").left
+
+
+def test_a_weight_whose_name_ends_with_another_s_keeps_its_change(tmp_path: Path) -> None:
+    """Of `dense` other channels train here; `my_dense` is as it was, and so is what was added to it."""
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal((8, 8)).astype(np.float32) / 3 for name in ("dense", "my_dense", "head")}
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        return jax.nn.tanh(jax.nn.tanh(x @ params["dense"]) @ params["my_dense"]) @ params["head"]
+
+    chain = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, 8), "float32")])
+    x, y = rng.standard_normal((ROWS, 8)).astype(np.float32), (np.arange(ROWS) % 8).astype(np.int32)
+    ours, theirs = (
+        _built(chain, update={"dense": Channels(part), "my_dense": Channels(0.5), "head": 1}) for part in (0.5, 0.25)
+    )
+    with TrainingSession(ours.data) as session:
+        session.train(x, y, learning_rate=0.1)
+        session.save(tmp_path / "ours.state")
+        added = session.state()["my_dense/change"]
+    assert added.any()
+    with TrainingSession(theirs.data) as session:
+        taken = session.restore(tmp_path / "ours.state", adopt="matching")
+        assert {"dense/change", "dense/channels"} <= set(taken.left)
+        assert {"my_dense/change", "my_dense/channels", "head"} <= set(taken.adopted)
+        np.testing.assert_array_equal(session.state()["my_dense/change"], added)

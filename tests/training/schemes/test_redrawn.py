@@ -16,6 +16,7 @@ import jax_frontend
 from converter import Channels
 from converter.cli.resolve import resolve_update
 from converter.program.file import read_program
+from converter.program.manifest import kept_of
 from converter.runtime import TrainingSession
 from converter.runtime.export import trained_weights
 from converter.runtime.session.redrawing import drawn
@@ -171,7 +172,7 @@ def test_other_kinds_of_programs_go_on_from_the_same_model(options: dict[str, An
         for name, array in session.state_dict().items():
             np.testing.assert_allclose(array, weights[name], atol=1e-6)
         after = session.state()
-        kept = {t.tensor for name in channels for t in built.manifest.kept_of(f"{name}/change")}
+        kept = {t.tensor for name in channels for t in kept_of(f"{name}/change", built.manifest.state_tensors)}
         assert kept >= {f"{name}/change" for name in channels}
         program, moved = read_program(built.data), set[str]()
         for tensor in program.manifest.state_tensors:

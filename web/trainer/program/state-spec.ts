@@ -24,6 +24,20 @@ export interface StateSpec {
   readonly scales?: ReadonlyMap<string, string>;
 }
 
+/** What the user calls a tensor. */
+export function nameOf(tensor: StateTensor): string {
+  return tensor.model?.name ?? tensor.tensor;
+}
+
+/** The tensors of a parameter, and what the optimizer keeps for it alone, of all tensors of a state. */
+export function keptOf(parameter: string, tensors: readonly StateTensor[]): StateTensor[] {
+  const names = tensors.filter((tensor) => !tensor.slot).map(nameOf);
+  return tensors.filter((tensor) => {
+    const owners = names.filter((name) => `/${nameOf(tensor)}`.endsWith(`/${name}`));
+    return owners.sort((a, b) => b.length - a.length)[0] === parameter;
+  });
+}
+
 /** Whether these are different channels that a weight has: the runtime does not look. */
 export function areChannels(choice: ChosenChannels, bytes: Bytes): boolean {
   const indices = [...new Int32Array(bytes.slice().buffer)];

@@ -4,8 +4,7 @@ import { ELEMENT_BYTES, type FrozenWeight, type StateTensor } from "../manifest/
 import { places } from "../manifest/view.ts";
 import { scalesOf } from "../program/integers.ts";
 import type { Program } from "../program/program.ts";
-import type { StoredTensor } from "../program/state-spec.ts";
-import { areChannels, type StateSpec } from "../program/state-spec.ts";
+import { areChannels, keptOf, nameOf, type StateSpec, type StoredTensor } from "../program/state-spec.ts";
 import type { State } from "./state-file.ts";
 
 /** What is taken over of a state of another program: the tensors that match by name and shape. The others are as built. */
@@ -43,11 +42,6 @@ export function specOf(program: Program): StateSpec {
   const { graphHash, stateTensors, identity, choices } = program.manifest;
   const built = (tensor: StateTensor) => program.initial(tensor);
   return { program: graphHash, tensors: stateTensors, identity, choices, built, scales: scalesOf(program.manifest) };
-}
-
-/** What the user calls a tensor. */
-export function nameOf(tensor: StateTensor): string {
-  return tensor.model?.name ?? tensor.tensor;
 }
 
 /** Whether it is said of a tensor of a state how it is laid out. */
@@ -186,7 +180,7 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
   }
   for (const choice of isPart ? (here.choices ?? []) : []) {
     // A change means nothing beside other channels, or another weight.
-    const changes = here.tensors.filter((tensor) => nameOf(tensor).endsWith(choice.change));
+    const changes = keptOf(choice.change, here.tensors);
     const pair = [choice.indices, ...changes.map((tensor) => tensor.tensor)];
     const channels = found.get(choice.indices);
     const weight = here.tensors.find((tensor) => nameOf(tensor) === choice.weight);

@@ -5,7 +5,7 @@ import type { ClassHead, ModelTensor } from "../manifest/manifest-records.ts";
 import { places } from "../manifest/view.ts";
 import type { Program } from "../program/program.ts";
 import type { Values } from "../program/samples.ts";
-import type { StoredTensor } from "../program/state-spec.ts";
+import { keptOf, type StoredTensor } from "../program/state-spec.ts";
 import { ClassMeans, fartherOf, meanOf, meansIn, sharpnessOf } from "./class-means.ts";
 import { classesOf, NAME_BYTES, written } from "./classes.ts";
 import { Discriminant, type Shrinkage } from "./discriminant.ts";
@@ -60,11 +60,10 @@ export class KnownClasses {
       [this.head.bias, this.bias],
     ] as const;
     this.slots = layers.flatMap(([owner, of]) =>
-      manifest.stateTensors.flatMap(({ tensor, slot, model }) => {
-        const name = model?.name ?? tensor;
-        if (!slot || !model || !name.endsWith(`/${owner}`) || `${model.shape}` !== `${of.shape}`) return [];
+      keptOf(owner, manifest.stateTensors).flatMap(({ tensor, slot, model }) => {
+        if (!slot || !model || `${model.shape}` !== `${of.shape}`) return [];
         const place = new Placed(program, this.tensors, tensor, model, of.axis);
-        return [{ kind: name.slice(0, -owner.length), of, place }];
+        return [{ kind: model.name.slice(0, -owner.length), of, place }];
       }),
     );
   }

@@ -3,7 +3,7 @@ import { type Manifest, product } from "../manifest/manifest.ts";
 import type { ChosenChannels, ParameterSpec, StateTensor } from "../manifest/manifest-records.ts";
 import { redrawnOf } from "../manifest/redrawn.ts";
 import { places } from "../manifest/view.ts";
-import type { StoredTensor } from "../program/state-spec.ts";
+import { keptOf, type StoredTensor } from "../program/state-spec.ts";
 import { Random, shuffled } from "../session/random.ts";
 
 /** What is asked of a program, which exports by this file itself. */
@@ -59,19 +59,10 @@ export class RedrawnChannels {
         numbers[place] = (numbers[place] ?? 0) + (own[i] ?? 0);
       }
       after.set(base, bytesOf(numbers));
-      for (const tensor of this.keptOf(change.name)) after.set(tensor.tensor, this.program.initial(tensor));
+      const kept = keptOf(change.name, this.program.manifest.stateTensors);
+      for (const tensor of kept) after.set(tensor.tensor, this.program.initial(tensor));
     }
     return state.map((tensor) => ({ ...tensor, bytes: after.get(tensor.name) ?? tensor.bytes }));
-  }
-
-  /** The state tensors of a parameter, and what the optimizer keeps for it alone. */
-  private keptOf(parameter: string): StateTensor[] {
-    const { manifest } = this.program;
-    return manifest.stateTensors.filter((tensor) => {
-      const name = `/${tensor.model?.name ?? tensor.tensor}`;
-      const owners = manifest.fields.parameters.map((it) => it.name).filter((it) => name.endsWith(`/${it}`));
-      return owners.sort((a, b) => b.length - a.length)[0] === parameter;
-    });
   }
 }
 

@@ -170,7 +170,7 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
         found[tensor.tensor] = relaid(stored.getValue(theirs.tensor), theirs, tensor)
     }
     for (choice in if (isPart) here.choices else emptyList()) { // a change means nothing beside other channels or weights
-        val pair = listOf(choice.indices) + here.tensors.filter { it.name.endsWith(choice.change) }.map { it.tensor }
+        val pair = listOf(choice.indices) + keptOf(choice.change, here.tensors).map { it.tensor }
         val channels = found[choice.indices]
         val weight = here.tensors.find { it.name == choice.weight }
         val isWithout = choice.weight in known && weight?.tensor !in found

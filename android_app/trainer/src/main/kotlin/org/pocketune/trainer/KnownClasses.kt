@@ -116,7 +116,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
     private val bias = Placed(head.bias, 0)
     private val slots: List<Slot> by lazy {
         listOf(head.kernel to kernel, head.bias to bias).flatMap { (owner, layer) ->
-            manifest.stateTensors.filter { it.slot && it.name.endsWith("/$owner") && it.model?.shape == layer.shape }.map {
+            keptOf(owner, manifest.stateTensors).filter { it.slot && it.model?.shape == layer.shape }.map {
                 Slot(it.name.removeSuffix(owner), layer, Placed(it.tensor, checkNotNull(it.model), layer.axis))
             }
         }

@@ -73,6 +73,12 @@ data class StateTensor(
     internal val name: String get() = model?.name ?: tensor
 }
 
+/** The tensors of a parameter, and what the optimizer keeps for it alone, of all [tensors] of a state. */
+internal fun keptOf(parameter: String, tensors: List<StateTensor>): List<StateTensor> {
+    val names = tensors.filter { !it.slot }.map { it.name }
+    return tensors.filter { tensor -> names.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length } == parameter }
+}
+
 /**
  * What a program says about itself.
  *

@@ -43,7 +43,7 @@ internal class RedrawnChannels(private val program: Program) {
                     bytes.putFloat(place * Float.SIZE_BYTES, bytes.getFloat(place * Float.SIZE_BYTES) + numbers.get(i))
                 }
             }
-            for (tensor in keptOf(change.name)) {
+            for (tensor in keptOf(change.name, manifest.stateTensors)) {
                 after[tensor.tensor] = StoredTensor(tensor.tensor, tensor.dtype, tensor.shape, program.initial(tensor))
             }
         }
@@ -62,12 +62,6 @@ internal class RedrawnChannels(private val program: Program) {
             val row = rows / channels.size * choice.channels + channels[rows % channels.size]
             at[product[row * outputs + changes[i] % outputs]]
         }
-    }
-
-    /** The state tensors of a parameter, and what the optimizer keeps for it alone. */
-    private fun keptOf(parameter: String): List<StateTensor> = manifest.stateTensors.filter { tensor ->
-        val owners = manifest.parameters.map { it.name }.filter { "/${tensor.name}".endsWith("/$it") }
-        owners.maxByOrNull { it.length } == parameter
     }
 
     private fun ParameterSpec.model() = ModelTensor(name, shape, pieces.single().view)

@@ -217,6 +217,7 @@ def _compiled(
             request=request,
             loss=taken.loss,
             optimizer=_held(taken.rule.optimizer, request.options.proximal),
+            learning_rate=taken.rule.learning_rate,
             other_rows={rows: imported(rows).graph for rows in request.rows_to_infer} | exported,
             generating=_generating(source, request, needs_weights),
             several_rows=several_rows,

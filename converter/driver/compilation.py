@@ -90,7 +90,8 @@ class Compilation:
         source: the model.
         request: what was asked for.
         loss: as for `build`, known.
-        optimizer: an optax.GradientTransformation.
+        optimizer: an optax.GradientTransformation, for a learning rate of 1.
+        learning_rate: that it was built with, where it is a number; None where it runs in the program.
         other_rows: the model's graph for other numbers of rows, for which `infer` is asked for too.
         generating: graphs by which a language model writes a text on, by signature.
         of_few: why the model is not for several rows, in words; empty where it is, or nobody asked.
@@ -126,6 +127,7 @@ class Compilation:
     request: Request
     loss: Any
     optimizer: Any
+    learning_rate: float | None
     other_rows: Mapping[int, Graph]
     generating: Mapping[str, Graph]
     several_rows: Graph | None

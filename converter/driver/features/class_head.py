@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from converter.driver.compilation import Compilation
+from converter.driver.features.free_classes import check_loss, check_optimizer
 from converter.frontends.class_room import LastLayer, Room, last_layer, room_of, why_no_layer
 from converter.frontends.class_room import with_room as graph_with_room
 from converter.frontends.source import Source
@@ -79,6 +80,9 @@ def find(c: Compilation) -> Compilation:
             page="arguments",
         )
     _check_slots(c, head, [named[v] for v in (layer.kernel, layer.bias)])
+    if room is not None:
+        check_loss(c, layer, room)
+        check_optimizer(c, head, room)
     return replace(c, head=replace(head, takes_features=wants_means))
 
 

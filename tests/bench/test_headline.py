@@ -69,6 +69,20 @@ def test_it_measures(tmp_path: Path) -> None:
     assert {"commit", "date", "machine"} <= set(found)
     assert [row["side"] for row in found["rows"]] == ["full", "means"]
     assert all(row["peak_bytes"] > 1 << 20 and row["curves"][0][0]["cpu_s"] > 0 for row in found["rows"])
+    assert [len(row["curves"]) for row in found["rows"]] == [2, 2]
+    assert len(found["rows"][0]["rates"]) == 3
+
+    again = [*command, "--choices", "1", "--epochs", "1", "--rates", file, "--json", tmp_path / "again.json"]
+    subprocess.run(again, check=True)
+    rows = json.loads((tmp_path / "again.json").read_text())["rows"]
+    assert [row["rate"] for row in rows] == [row["rate"] for row in found["rows"]]
+    assert not rows[0]["rates"]
+
+
+def test_a_side_whose_process_ends_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH / "headline"))  # as for a folder that is run
+    with module_of("turns").Worker("full", tmp_path) as worker, pytest.raises(ChildProcessError, match="of full ended"):
+        worker.ask("losses", 0.1)
 
 
 def test_the_page_and_its_figure_are_what_the_stored_figures_make(tmp_path: Path) -> None:

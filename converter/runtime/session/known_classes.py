@@ -57,20 +57,8 @@ class KnownClasses(HeldState):
         """
         shrunk = None if shrinkage is None else checked_shrinkage(shrinkage)
         with self._lock:
-            features, labels = self._features(x), self._labels(y)
-            if len(labels) != len(features):
-                raise UsageError(f"y: {len(labels)} labels of {len(features)} rows", page="sessions")
-            known = self._known_labels()
-            if not np.isin(known, labels).all():
-                missing = self._called(int(known[~np.isin(known, labels)][0]))
-                raise UsageError(f"y: no row is of class {missing}, which has no mean then", page="sessions")
-            order = np.searchsorted(known, labels)
-            means = means_of(features, order, len(known))
-            if shrinkage is None:
-                nearest = Means(means, sharpness_of(features, order, means), np.zeros(len(known)))
-                self._set(known, *nearest.layer())
-            else:
-                self._set(known, *as_layer(*discriminant(features, order, means, shrunk)))
+            # The features, which are large, are gone before the state is read and written.
+            self._set(*self._classifying(x, y, shrinkage is None, shrunk))
 
     def add_class(self, name: str, x: Any = None) -> int:
         """Adds a class where there is room for one, and returns its label.
@@ -228,6 +216,21 @@ class KnownClasses(HeldState):
                     f"{spec.name}: label {free[0]} is of no class yet: session.add_class(name) makes one",
                     page="sessions",
                 )
+
+    def _classifying(self, x: Any, y: Any, by_distance: bool, shrinkage: float | None) -> tuple[np.ndarray, ...]:
+        """Return the known labels, and weights and biases that tell these rows by distance or by a covariance."""
+        features, labels = self._features(x), self._labels(y)
+        if len(labels) != len(features):
+            raise UsageError(f"y: {len(labels)} labels of {len(features)} rows", page="sessions")
+        known = self._known_labels()
+        if not np.isin(known, labels).all():
+            missing = self._called(int(known[~np.isin(known, labels)][0]))
+            raise UsageError(f"y: no row is of class {missing}, which has no mean then", page="sessions")
+        order = np.searchsorted(known, labels)
+        means = means_of(features, order, len(known))
+        if by_distance:
+            return known, *Means(means, sharpness_of(features, order, means), np.zeros(len(known))).layer()
+        return known, *as_layer(*discriminant(features, order, means, shrinkage))
 
     def _features(self, x: Any) -> np.ndarray:
         """Return what the last layer reads, float64 [rows, inputs]."""

@@ -6,39 +6,37 @@
 
 Every side trains the same Keras model from the same weights with Adam on the same choices of samples, on one core, in
 a process of its own: `fit` of Keras on TensorFlow (all weights), TensorFlow's own graph of half an epoch, PyTorch, and
-programs of ours. Before anything is timed, the losses of the first steps of those that train all weights are compared
-with full's: one that differs by more than 1e-3 stops the measurement. The learning rate rises for a tenth of the steps,
-then falls to 0 along a cosine. The clock runs from samples in memory and a program that is open (of TensorFlow and
-PyTorch: a graph traced) to the first evaluation from which on held-out accuracy, its mean over the choices of samples,
-stays at full's own: the mean of ours full behind all epochs, minus half its standard deviation over the choices. It
-stands still while the net is judged, twice an epoch. Setting up on the phone counts: filling the cache of features,
-class means. Building the program on the host does not. Each side's peak rate is the best of three on validation rows,
-on average over the first choices of samples: each side has its own.
+programs of ours. They take turns, choice by choice, so that what is divided by one another is of the same minutes.
+Before anything is timed, the losses of the first steps of those that train all weights are compared with full's: one
+that differs by more than 1e-3 stops the measurement. The learning rate rises for a tenth of the steps, then falls to 0
+along a cosine. The clock runs from samples in memory and a program that is open (of TensorFlow and PyTorch: a graph
+traced) to the first evaluation from which on held-out accuracy, its mean over the choices of samples, stays at full's
+own: the mean of ours full behind all epochs, minus half its standard deviation over the choices. It stands still while
+the net is judged, twice an epoch, and the peak of memory is of a training in which it is not. Setting up on the phone
+counts: filling the cache of features, class means. Building the program on the host does not. Each side's peak rate is
+the best of three on validation rows, on average over the first choices of samples: each side has its own.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import turns
 from arrivals import sooner, summed_up
 from programs import program_of
 from sides import OURS, SIDES, THEIRS
 from tasks import TASKS, Task
 
-from scripts.arguments import parser, writable
+from scripts.arguments import existing, parser, writable
 from scripts.bench.facts import checkout, machine, write
 
 import keras  # isort: skip  after tasks, which choose its backend
-
-HERE = Path(__file__).parent
 
 
 def main() -> None:
@@ -48,24 +46,33 @@ def main() -> None:
     options.add_argument("--side", action="append", choices=SIDES, help="beside full only that one; repeat it for more")
     options.add_argument("--choices", type=int, default=6, help="of samples to learn from")
     options.add_argument("--epochs", type=int, help="of every training (default: the task's)")
+    options.add_argument("--rates", type=existing, help="what an earlier run wrote, whose learning rates are taken")
     options.add_argument("--json", type=writable, default=Path("out/headline.json"), help="the file to write")
     asked = options.parse_args()
+    sides = tuple(dict.fromkeys(("full", *(asked.side or SIDES))))
     commit, changed = checkout()
     result: dict[str, Any] = {"date": f"{date.today()}", "commit": commit, "changed": changed, "machine": machine()}
     result["about"] = {name: TASKS[name].about for name in asked.task or TASKS}
     rows: list[dict[str, Any]] = []
     for name in result["about"]:
-        task, found = TASKS[name], list[dict[str, Any]]()
-        for side in measured(task, asked.side or SIDES, asked.choices, asked.epochs or task.epochs):
-            found.append(side)
+        task, of_task = TASKS[name], list[dict[str, Any]]()
+        for found in measured(task, sides, asked.choices, asked.epochs or task.epochs, chosen(asked.rates, name)):
             of_task = [{"task": name, **each} for each in summed_up(found)]
             write(asked.json, {**result, "rows": rows + of_task})
         rows += of_task
         print(table(name, rows), flush=True)
 
 
-def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict[str, Any]]:
-    """Yield what came of each side, `full` first."""
+def chosen(file: Path | None, task: str) -> dict[str, float]:
+    """Return the learning rates that an earlier run chose for the sides of a task."""
+    rows = [] if file is None else json.loads(file.read_text())["rows"]
+    return {row["side"]: row["rate"] for row in rows if row["task"] == task}
+
+
+def measured(
+    task: Task, sides: Sequence[str], choices: int, epochs: int, chosen: Mapping[str, float]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield after each choice of samples what has come of the sides so far, `full` first."""
     split = task.split(choices)
     parts = {"validation": split.validation, "held_out": split.held_out}
     parts |= {f"sample_{number}": rows for number, rows in enumerate(split.samples)}
@@ -73,30 +80,17 @@ def measured(task: Task, sides: Any, choices: int, epochs: int) -> Iterator[dict
         folder = Path(made)
         arrays = {f"{part}/{axis}": array for part, rows in parts.items() for axis, array in rows._asdict().items()}
         np.savez(folder / "rows.npz", **arrays)
-        settings = {"batch": task.batch, "epochs": epochs, "choices": choices, "compared": min(task.compared, choices)}
-        (folder / "task.json").write_text(json.dumps(settings))
+        (folder / "task.json").write_text(json.dumps({"batch": task.batch, "epochs": epochs}))
         keras.utils.set_random_seed(0)  # of a fresh head, which another run shall begin with too
         model = task.build()
         model.save(folder / "model.keras")
-        for method in {OURS[side].file: OURS[side] for side in ("full", *sides) if side in OURS}.values():
+        for method in {OURS[side].file: OURS[side] for side in sides if side in OURS}.values():
             program_of(task, model, method, split, "litert-2/x86-64").write(folder / method.file)
-        losses = compared([side for side in THEIRS if side in sides], task.rates["full"][0], folder)
-        for side in dict.fromkeys(("full", *sides)):
-            found = _run(side, _rates(task, side), folder)
-            yield found | ({"losses": losses[side]} if side in losses else {})
-
-
-def compared(sides: Sequence[str], rate: float, folder: Path) -> dict[str, list[float]]:
-    """Return the losses of the first steps of full and of other sides.
-
-    Raises:
-        ArithmeticError: one differs from full's by more than 1e-3: it is not the same training.
-    """
-    losses = {side: _run(side, ("--losses", rate), folder) for side in ("full", *sides)}
-    for side, found in losses.items():
-        if not np.allclose(found, losses["full"], rtol=1e-3, atol=1e-3):
-            raise ArithmeticError(f"the first losses of {side}, {found}, are not those of full, {losses['full']}")
-    return losses
+        rates = {side: [chosen[side]] if side in chosen else _rates(task, side) for side in sides}
+        compared = min(task.compared, choices)
+        yield from turns.measured(
+            rates, ("full", *THEIRS), folder, compared=compared, choices=choices, rounds=task.rounds
+        )
 
 
 def _rates(task: Task, side: str) -> Sequence[float]:
@@ -104,12 +98,6 @@ def _rates(task: Task, side: str) -> Sequence[float]:
     if side in OURS and not OURS[side].steps:
         return (0.0,)
     return task.rates[OURS[side].update if side in OURS else "full"]
-
-
-def _run(side: str, rates: Sequence[float | str], folder: Path) -> Any:
-    command = [sys.executable, HERE / "worker.py", folder, side, *map(str, rates)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def table(task: str, rows: list[dict[str, Any]]) -> str:

@@ -9,9 +9,15 @@ import converter
 
 import keras  # isort: skip  after tasks, which choose its backend
 
+_WITH_FEATURES = ("features", "train_features", "evaluate_features")
+
 
 def program_of(task: Task, model: keras.Model, method: Method, split: Split, target: str) -> converter.Program:
-    """Return the program; frozen layers are rounded by validation rows."""
+    """Return the program; frozen layers are rounded by validation rows.
+
+    They are in `features` alone, so that the runtime packs their weights once.
+    """
+    signatures = ("train", "evaluate") if method.update == "full" else _WITH_FEATURES
     return converter.build(
         model,
         loss="sparse_categorical_crossentropy",
@@ -19,7 +25,7 @@ def program_of(task: Task, model: keras.Model, method: Method, split: Split, tar
         update=method.update,
         batch=task.batch,
         target=target,
-        signatures=("train", "evaluate", *(["features"] if method.update != "full" else [])),
+        signatures=signatures,
         head="class_means" if method.means else None,
         head_reads=task.blocks if method.blocks else None,
         frozen=method.frozen,

@@ -45,6 +45,7 @@ class Task:
         blocks: what the last layer reads of them, where it does: of a text there is one mean.
         compared: with how many choices of samples.
         batch, epochs: of every training.
+        rounds: how often each choice is learned for its time.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Task:
     compared: int = 3
     batch: int = 8
     epochs: int = 8
+    rounds: int = 1
 
     def split(self, choices: int) -> Split:
         """Return the rows, with so many choices of samples."""
@@ -162,6 +164,7 @@ TASKS = {
             held_out=220,
             validation=88,
             rates=_RATES,
+            rounds=3,
         ),
         Task(
             "handwriting",
@@ -172,6 +175,7 @@ TASKS = {
             held_out=300,
             validation=150,
             rates=_RATES,
+            rounds=3,
         ),
     )
 }

@@ -1,9 +1,7 @@
-"""Trains one side of a task in a process of its own: `worker.py FOLDER SIDE RATE...`, one JSON object on stdout.
+"""Trains one side of a task in a process of its own, as it is asked: `worker.py FOLDER SIDE`.
 
-FOLDER holds `rows.npz`, `task.json` (batch, epochs, choices, compared) and the side's program. Rates are compared by
-the validation rows with the first choices of samples; with the best each choice is learned, and judged by the held-out
-rows. Clocks stand still while the net is judged. `worker.py FOLDER SIDE --losses RATE` gives the losses of the first
-steps alone.
+FOLDER holds `rows.npz`, `task.json` (batch, epochs) and the side's program. It opens the side, then answers each line
+of stdin, a JSON array of a method of `Learner` and its arguments, by a line of JSON on stdout, until stdin ends.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 # Before anything that counts cores is imported: one core, one thread.
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -25,7 +22,7 @@ os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 import numpy as np  # noqa: E402
 from arrivals import mean_curve  # noqa: E402
-from sides import Side, opened  # noqa: E402
+from sides import opened  # noqa: E402
 
 
 class Clock:
@@ -49,72 +46,70 @@ class Clock:
         self._left_out = tuple(a + n - s for a, n, s in zip(self._left_out, now, since, strict=True))  # type: ignore[assignment]
 
 
-def curve(side: Side, rows: Any, judged: Any, rate: float, epochs: int) -> list[dict[str, float]]:
-    """Train from the first weights on, and return accuracy, CPU and wall seconds wherever the net was judged."""
-    found: list[dict[str, float]] = []
-    side.begin()
-    clock = Clock()
-
-    def judge() -> None:
-        cpu, wall = clock.read()
-        found.append({"accuracy": side.right(*judged), "cpu_s": cpu, "wall_s": wall})
-        clock.leave_out((cpu, wall))
-
-    side.train(*rows, rate, epochs, judge)
-    return found
-
-
 #: A training that takes less CPU time than this is repeated so many times: its time is the mean of all.
-_QUICK_S, _AGAIN = 0.05, 9
-
-
-def steady_curve(side: Side, rows: Any, judged: Any, rate: float, epochs: int) -> list[dict[str, float]]:
-    """Return the curve of a training; of a quick one, whose time varies with how warm caches are, of several."""
-    curves = [curve(side, rows, judged, rate, epochs)]
-    if curves[0][-1]["cpu_s"] < _QUICK_S:
-        curves += [curve(side, rows, judged, rate, epochs) for _ in range(_AGAIN)]
-    return mean_curve(curves)
-
-
-def peak_bytes() -> int:
-    """Return the most that was resident of this process: what it began with as a copy of another's does not count."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
-
-
+_QUICK_S, _AGAIN = 0.05, 4
 #: Steps whose losses are compared between the sides.
 _COMPARED_STEPS = 3
 
 
+class Learner:
+    """A side of a task that is open: TensorFlow has traced its graph, LiteRT has prepared its signatures."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        task = json.loads((folder / "task.json").read_text())
+        self._rows, self._epochs = np.load(folder / "rows.npz"), task["epochs"]
+        self._side = opened(name, folder, task["batch"])
+
+    def _of(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        return self._rows[f"{part}/x"], self._rows[f"{part}/y"]
+
+    def peak_bytes(self, rate: float) -> int:
+        """Return the most memory that an epoch of the first samples takes, the samples and the process included.
+
+        To be asked first: no net has been judged then, whose rows would count.
+        """
+        self._side.begin()
+        self._side.train(*self._of("sample_0"), rate, 1, lambda: None)
+        # What the process began with as a copy of another's does not count.
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(status["VmHWM"].split()[0]) * 1024
+
+    def losses(self, rate: float) -> list[float]:
+        """Return the losses of the first steps."""
+        self._side.begin()
+        return self._side.losses(*self._of("sample_0"), rate, _COMPARED_STEPS)
+
+    def curve(self, sample: int, rate: float, judged: str) -> list[dict[str, float]]:
+        """Train from the first weights on, and return accuracy, CPU and wall seconds wherever the net was judged."""
+        rows, judging = self._of(f"sample_{sample}"), self._of(judged)
+        found: list[dict[str, float]] = []
+        self._side.begin()
+        clock = Clock()
+
+        def judge() -> None:
+            cpu, wall = clock.read()
+            found.append({"accuracy": self._side.right(*judging), "cpu_s": cpu, "wall_s": wall})
+            clock.leave_out((cpu, wall))
+
+        self._side.train(*rows, rate, self._epochs, judge)
+        return found
+
+    def steady_curve(self, sample: int, rate: float, judged: str) -> list[dict[str, float]]:
+        """Return the curve of a training; of a quick one, whose time varies with how warm caches are, of several."""
+        curves = [self.curve(sample, rate, judged)]
+        if curves[0][-1]["cpu_s"] < _QUICK_S:
+            curves += [self.curve(sample, rate, judged) for _ in range(_AGAIN)]
+        return mean_curve(curves)
+
+
 def main() -> None:
-    """Train, and print what was found."""
-    folder, name = Path(sys.argv[1]), sys.argv[2]
-    task = json.loads((folder / "task.json").read_text())
-    rows = np.load(folder / "rows.npz")
-    if sys.argv[3] == "--losses":
-        side = opened(name, folder, task["batch"])
-        print(json.dumps(side.losses(rows["sample_0/x"], rows["sample_0/y"], float(sys.argv[4]), _COMPARED_STEPS)))
-    else:
-        print(json.dumps(measured(name, folder, [float(rate) for rate in sys.argv[3:]], task, rows)))
-
-
-def measured(name: str, folder: Path, rates: list[float], task: dict[str, int], rows: Any) -> dict[str, Any]:
-    """Return a side's rate, of those given, the accuracy it had with each, its curves and its memory."""
-
-    def of(part: str) -> tuple[np.ndarray, np.ndarray]:
-        return rows[f"{part}/x"], rows[f"{part}/y"]
-
-    side, epochs = opened(name, folder, task["batch"]), task["epochs"]
-    # The program is open: TensorFlow has traced its graph, LiteRT has prepared its signatures.
-    side.begin()
-    side.train(*of("sample_0"), rates[0], 1, lambda: None)
-    tried = {}
-    for rate in rates if len(rates) > 1 else ():
-        found = [curve(side, of(f"sample_{n}"), of("validation"), rate, epochs) for n in range(task["compared"])]
-        tried[rate] = float(np.mean([each["accuracy"] for one in found for each in one[-3:]]))
-    rate = max(tried, key=tried.__getitem__) if tried else rates[0]
-    curves = [steady_curve(side, of(f"sample_{n}"), of("held_out"), rate, epochs) for n in range(task["choices"])]
-    return {"side": name, "rate": rate, "rates": tried, "peak_bytes": peak_bytes(), "curves": curves}
+    """Answer what is asked."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints is no answer
+    learner = Learner(Path(sys.argv[1]), sys.argv[2])
+    for line in sys.stdin:
+        method, *arguments = json.loads(line)
+        print(json.dumps(getattr(learner, method)(*arguments)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

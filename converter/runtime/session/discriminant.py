@@ -24,7 +24,8 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
 
     As scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr")`: the covariance is the mean of the classes' by their
     shares of the rows, which are the priors too. Logits are from the middle of the means on, which makes them smaller
-    and no class likelier: what is large in all means alike would leave float32 few digits for what differs.
+    and no class likelier: what is large in all means alike would leave float32 few digits for what differs. The lowest
+    bias is 0: those of class means are below it, so that a discriminant is never taken for them.
 
     Args:
         x: float64 [rows, inputs], of many blocks some 10 MB, which are used up.
@@ -48,7 +49,8 @@ def discriminant(x: np.ndarray, y: np.ndarray, means: np.ndarray, shrinkage: flo
         diagonal += share * variances
     middle = means.mean(0)
     weights = _solved(x, diagonal, (means - middle).T).T
-    return weights, np.log(shares) - ((means + middle) * weights).sum(1) / 2
+    biases = np.log(shares) - ((means + middle) * weights).sum(1) / 2
+    return weights, biases - biases.min()
 
 
 def _shrunk(centred: np.ndarray, shrinkage: float | None) -> tuple[float, np.ndarray]:

@@ -92,9 +92,9 @@ class KnownClasses(HeldState):
             before = means_in(kernel[known], bias[known], own if tell else np.ones(len(known), bool))
             if before is None:
                 raise UsageError(
-                    "the last layer does not hold class means, as after steps: what another class' weights were to "
-                    "be beside them is not known. set_class_means(x, y) with samples of all classes makes it such a "
-                    "layer, or add the class without samples and train",
+                    "the last layer does not hold class means, as after steps or with a shrinkage: what another "
+                    "class' weights were to be beside them is not known. set_class_means(x, y) with samples of all "
+                    "classes makes it such a layer. Or add the class without samples, and train or set all again",
                     page="sessions",
                 )
             features, labels = self._features(x), np.append(known, label)

@@ -42,9 +42,9 @@ def rows_of_classes(count: int = 30) -> tuple[np.ndarray, np.ndarray]:
     return (centres[y] + rng.normal(size=(count, INPUTS))).astype(np.float32), y
 
 
-def passing(bias: float) -> Model:
+def passing(bias: float, classes: int = OWN) -> Model:
     """A last layer of zeros that reads the inputs times one."""
-    last = {"w": np.zeros((INPUTS, OWN), np.float32), "b": np.full(OWN, bias, np.float32)}
+    last = {"w": np.zeros((INPUTS, classes), np.float32), "b": np.full(classes, bias, np.float32)}
     params = {"first": np.eye(INPUTS, dtype=np.float32), "last": last}
 
     def apply(params: dict[str, Any], x: jax.Array) -> jax.Array:

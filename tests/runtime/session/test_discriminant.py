@@ -17,7 +17,7 @@ from converter.runtime.session.discriminant import _ledoit_wolf, discriminant
 from converter.support.errors import UsageError
 from examples.data.digits import load
 from jax_frontend import Model
-from tests.runtime.session.class_nets import OWN, built, rows_of_classes
+from tests.runtime.session.class_nets import OWN, built, passing, rows_of_classes
 from tests.runtime.session.test_class_means import _digits_net
 
 #: So many inputs has what is seen with an input of 1e-30, as a layer norm leaves it.
@@ -71,6 +71,22 @@ def test_a_layer_of_a_discriminant_takes_steps_but_no_class_by_samples() -> None
         assert session.evaluate(x, y)["loss"] < before + 0.05
         session.set_class_means(x, y)
         session.add_class("mine", x[:5])
+
+
+def test_two_classes_on_either_side_of_zero_are_no_class_means() -> None:
+    """Rows of the last layer are opposite then, and those of the nearest of two means may be the same."""
+    x, _ = rows_of_classes()
+    both, y = np.concatenate([x + 1, -x - 1]), np.repeat(np.arange(2), len(x))
+    with TrainingSession(built(passing(0.0, classes=2), classes="2+3", labels=None).data) as session:
+        session.set_class_means(both, y, shrinkage=0.3)
+        with pytest.raises(UsageError, match="or with a shrinkage"):
+            session.add_class("mine", x[:5])
+        assert session.classes()[2] is None
+        oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3).fit(both, y)
+        found = softmax(session.infer(both).astype(np.float64), axis=1)
+        np.testing.assert_allclose(found[:, :2], oracle.predict_proba(both), atol=2e-5)
+        session.set_class_means(both, y)
+        assert session.add_class("mine", x[:5]) == 2
 
 
 def test_what_it_cannot_be_made_of_is_refused() -> None:
@@ -130,8 +146,8 @@ def vectors() -> list[dict[str, Any]]:
         weights = np.linalg.lstsq(oracle.covariance_, means.T, rcond=None)[0].T
         squares = (means * weights).sum(1) / 2
         weights -= weights.mean(0)
-        middle = means.mean(0)
-        biases = np.log(shares) - squares + middle @ np.linalg.lstsq(oracle.covariance_, middle, rcond=None)[0] / 2
+        biases = np.log(shares) - squares
+        biases -= biases.min()
         rows = {"x": x.tolist(), "y": y.tolist(), "weights": weights.tolist(), "biases": biases.tolist()}
         found.append({"shrinkage": shrinkage, **rows})
     return found

@@ -10,7 +10,8 @@ const SINGULAR = 2 ** -52;
 /**
  * A linear discriminant as a dense layer: class means under a covariance that all classes share, shrunk; the twin of the
  * host's `converter/runtime/session/discriminant.py`, and scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr")`.
- * Logits are from the middle of the means on, which makes them smaller and no class likelier.
+ * Logits are from the middle of the means on, which makes them smaller and no class likelier. The lowest bias is 0: those of
+ * class means are below it, so that a discriminant is never taken for them.
  */
 export class Discriminant {
   private constructor(
@@ -53,7 +54,11 @@ export class Discriminant {
     const biases = weights.map(
       (row, at) => Math.log(shares[at] ?? 0) - (dot(row, means[at] ?? row) + dot(row, middle)) / 2,
     );
-    return new Discriminant(weights, biases);
+    const lowest = Math.min(...biases);
+    return new Discriminant(
+      weights,
+      biases.map((bias) => bias - lowest),
+    );
   }
 
   /** The weights of a class. */

@@ -125,8 +125,9 @@ export class KnownClasses {
     const before = meansIn(weights, biases, tells ? own : known.map(() => true));
     if (!before) {
       throw new InputError(
-        "the last layer does not hold class means, as after steps: what another class' weights were to be beside them is " +
-          "not known. Set class means with samples of all classes, or add the class without samples and train",
+        "the last layer does not hold class means, as after steps or with a shrinkage: what another class' weights were " +
+          "to be beside them is not known. Set class means with samples of all classes. Or add the class without samples, " +
+          "and train or set all again",
       );
     }
     const means = [...before.means, meanOf(rows)];

@@ -19,7 +19,8 @@ private const val SINGULAR = 2.220446049250313e-16
 /**
  * A linear discriminant as a dense layer: class means under a covariance that all classes share, shrunk; the twin of the
  * host's `converter/runtime/session/discriminant.py`, and scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr")`.
- * Logits are from the middle of the means on, which makes them smaller and no class likelier.
+ * Logits are from the middle of the means on, which makes them smaller and no class likelier. The lowest bias is 0: those of
+ * class means are below it, so that a discriminant is never taken for them.
  *
  * @property weights of each class.
  */
@@ -54,7 +55,8 @@ internal class Discriminant private constructor(val weights: List<DoubleArray>, 
             val biases = DoubleArray(means.size) {
                 ln(shares[it]) - (dot(weights[it], means[it]) + dot(weights[it], middle)) / 2
             }
-            return Discriminant(weights, biases)
+            val lowest = biases.min()
+            return Discriminant(weights, DoubleArray(biases.size) { biases[it] - lowest })
         }
 
         /**

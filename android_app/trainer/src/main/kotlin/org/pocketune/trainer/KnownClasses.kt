@@ -83,8 +83,9 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         val tells = known.indices.any { own[it] && weights[it].any { number -> number != 0f } }
         val biases = FloatArray(known.size) { bias.row(known[it])[0] }
         val before = ClassMeans.of(weights, biases, if (tells) own else known.map { true }) ?: refuse(
-            "the last layer does not hold class means, as after steps: what another class' weights were to be beside them " +
-                "is not known. Set class means with samples of all classes, or add the class without samples and train",
+            "the last layer does not hold class means, as after steps or with a shrinkage: what another class' weights were " +
+                "to be beside them is not known. Set class means with samples of all classes. Or add the class without " +
+                "samples, and train or set all again",
         )
         val means = before.means + ClassMeans.meanOf(rows)
         val farther = before.farther + if (tells) ClassMeans.fartherOf(rows) else 0.0

@@ -324,7 +324,7 @@ def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[S
     check_dropout(request, bool(dropouts(source.graph)))
     source = _as_its_library_trains(source, options.optimizer)
     taken = taken_over(source, options.loss, options.optimizer)
-    source = without_idle_outputs(source, taken.loss)
+    source = without_idle_outputs(source, taken.loss, options.loss_weights)
     check_labels(options, source)
     return source, taken
 

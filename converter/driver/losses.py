@@ -53,30 +53,48 @@ def import_loss(
 def scored_outputs(
     loss: Any, forward: Graph, targets: Any = None, weights: Any = None, library: Library | None = None
 ) -> list[str]:
-    """Return names of the outputs that enter the loss; arguments and errors as of `import_loss`."""
+    """Return names of the outputs that enter the loss; arguments and errors as of `import_loss`.
+
+    An output whose loss is multiplied by 0 does not: it is evaluated, and trains nothing.
+    """
     if len(forward.outputs) == 1:
         return list(forward.outputs)
-    terms = import_loss(loss, forward, targets, weights, library).terms(forward)
+    terms = [term for term in import_loss(loss, forward, targets, weights, library).terms(forward) if term.loss.factor]
     return list(dict.fromkeys(name for term in terms for name in term.depends_on(forward)))
 
 
-def without_idle_outputs(source: Source, loss: Any) -> Source:
-    """Return the model with what only outputs without a loss depend on kept fixed, and a note that says so."""
+def without_idle_outputs(source: Source, loss: Any, weights: Any = None) -> Source:
+    """Return the model with what no loss that counts depends on kept fixed, and a note that says so.
+
+    Args:
+        source: the model.
+        loss: as for `import_loss`.
+        weights: as for `import_loss`.
+
+    Raises:
+        UsageError: each of the losses is multiplied by 0.
+    """
     if isinstance(loss, JointLoss):
-        losses: dict[str, Any] = dict(loss.parts)
+        factors = {name: part.factor for name, part in loss.parts.items()}
     elif isinstance(loss, Mapping | list | tuple):
-        losses = _by_output("loss", loss, source.graph)
+        factors = {name: 1.0 for name, part in _by_output("loss", loss, source.graph).items() if part is not None}
     else:
         return source
+    if weights is not None:
+        given = _factors(weights, source.graph)
+        factors = {name: given.get(name, 1.0) for name in factors}
+    if factors and not any(factors.values()):
+        raise UsageError("loss_weights: every loss is multiplied by 0, there is nothing to train for", page="models")
     graph = source.graph.copy()
-    trained = [v for name, v in graph.outputs.items() if losses.get(name) is not None]
+    trained = [v for name, v in graph.outputs.items() if factors.get(name)]
     needed = reachable(graph, trained)
     idle = [p.name for v, p in graph.parameters.items() if p.trainable and v not in needed]
     if not idle or not trained:
         return source
     graph.parameters = {v: replace(p, idle=p.idle or v not in needed) for v, p in graph.parameters.items()}
-    outputs = ", ".join(name for name in graph.outputs if losses.get(name) is None)
-    note = Note(outputs, "fixed", f"without a loss nothing trains what it alone depends on: {', '.join(idle)}")
+    outputs = ", ".join(name for name in graph.outputs if not factors.get(name))
+    why = "without a loss that counts nothing trains what it alone depends on"
+    note = Note(outputs, "fixed", f"{why}: {', '.join(idle)}")
     return replace(source, graph=graph, notes=[*source.notes, note])
 
 

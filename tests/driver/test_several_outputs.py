@@ -74,6 +74,25 @@ def test_what_was_compiled_trains_as_keras_does(
     assert_alike(found.parameters, weights_of(model, found.parameters), rtol=1e-4, atol=1e-6)
 
 
+def test_a_loss_that_counts_0_is_evaluated_and_trains_nothing() -> None:
+    model, y = net(True), {**Y, "extra": np.ones((BATCH, 2), np.float32)}
+    loss = {"size": "mse", "kind": FROM_LOGITS, "extra": "mae"}
+    model.compile(optimizers.SGD(0.1), loss, loss_weights={"size": 0.3, "kind": 2.0, "extra": 0.0})
+    program = converter.build(model, batch=BATCH)
+    heads = converter.build(model, update="head", batch=BATCH, check=False).manifest.update.table
+    for table in (program.manifest.update.table, heads):
+        assert {row.parameter for row in table if "counts" in row.why} == {"extra/kernel", "extra/bias"}
+    with TrainingSession(program.data) as session:
+        error = np.abs(model.predict(X, verbose=0)["extra"] - 1).mean()
+        assert session.evaluate(X, y)["extra_loss"] == pytest.approx(error, rel=1e-5)
+    expected = [float(np.ravel(model.train_on_batch(X, y))[0]) for _ in range(STEPS)]
+    found = stepped(program, [(X, y)] * STEPS, 0.1)
+    np.testing.assert_allclose(found.losses, expected, rtol=1e-5)
+    assert_alike(found.parameters, weights_of(model, found.parameters), rtol=1e-4, atol=1e-6)
+    with pytest.raises(UsageError, match="every loss is multiplied by 0"):
+        converter.build(jax_model(), loss=LOSS, loss_weights={"size": 0, "kind": 0.0}, batch=BATCH)
+
+
 def test_one_compiled_loss_is_that_of_every_output() -> None:
     model = net()
     model.compile("sgd", "mse")

@@ -188,7 +188,7 @@ def _trained(source: Source, options: Options) -> tuple[Source, list[str]]:
     """Return the model with all fixed that the loss does not depend on, and names of the outputs that enter it."""
     loss = taken_over(source, options.loss, options.optimizer).loss
     scored = scored_outputs(loss, source.graph, options.y, options.loss_weights, source.library)
-    return without_idle_outputs(source, loss), scored
+    return without_idle_outputs(source, loss, options.loss_weights), scored
 
 
 def default_rates(optimizer: Any) -> tuple[float, ...]:

@@ -87,7 +87,7 @@ class UpdateScheme:
         for member in everything:
             fraction, why = granted.get(member.name, (0.0, "not chosen"))
             if member.parameter.idle:
-                fraction, why = 0.0, "no output with a loss depends on it"
+                fraction, why = 0.0, "no output whose loss counts depends on it"
             if isinstance(fraction, Channels) and not member.parameter.trainable:
                 fraction, why = 0.0, "not trainable in the model"
             if isinstance(fraction, Adapting):

@@ -35,6 +35,7 @@ def write_interchange(out: Path) -> None:
     plain |= {"signatures": ("train", "infer")}
     adapted = {"update": {"square": converter.Channels(0.1), "head/*": 1}, "signatures": ("train", "infer", "fisher")}
     of_integers = {"optimizer": "sgd", "train_as": "int8"}
+    room = {"update": "head", "head": "class_means", "classes": f"{CLASSES}+2"}
     named = {"my_square": converter.Channels(0.1), "head": 1}
     programs = {
         "base": converter.build(squared(), **plain),
@@ -49,6 +50,9 @@ def write_interchange(out: Path) -> None:
         "chosen": converter.build(squared(), **plain | adapted),
         "named": converter.build(chained(), **plain | {"update": {"square": converter.Channels(0.1), **named}}),
         "named-by-20": converter.build(chained(), **plain | {"update": {"square": converter.Channels(0.2), **named}}),
+        "room": converter.build(squared(), **plain | room),
+        "room-wider": converter.build(squared(), **plain | room | {"head_reads": "blocks"}),
+        "room-for-others": converter.build(squared(classes=CLASSES + 2), **plain | {"update": "head"}),
         "int8": converter.build(squared(), **plain | of_integers),
         "int8-by-2": converter.build(squared(), **plain | of_integers | {"batch": 2}),
         "int8-part": converter.build(squared(), **plain | of_integers | {"update": {"square": 0.5, "head/*": 1}}),
@@ -71,6 +75,8 @@ def write_interchange(out: Path) -> None:
     pairs = [(program, state) for program in programs for state in ("base", "base-old", "part-old")]
     pairs += [("base", state) for state in programs if state not in ("base", "turned")] + [("chosen", "chosen")]
     pairs.append(("named-by-20", "named"))
+    rooms = [name for name in programs if name.startswith("room")]
+    pairs += [(program, state) for program in rooms for state in rooms]
     integers = [name for name in programs if name.startswith("int8")]
     pairs += [(program, state) for program in integers for state in (*integers, "sgd")]
     verdicts = [verdict(out, f"interchange-{program}", f"interchange-{state}") for program, state in pairs]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.program.manifest import ChosenChannels, FrozenWeight, Identity, StateTensor, kept_of
+from converter.program.manifest import ChosenChannels, ClassHead, FrozenWeight, Identity, StateTensor, kept_of
 
 if TYPE_CHECKING:
     from converter.ir.view import View
@@ -35,6 +35,7 @@ class StateSpec:
         choices: of the program; a file does not have them.
         built: what the program begins with, by tensor; a file does not have that.
         scales: by the tensor of a weight in int8 that of its scales; a file does not have them.
+        head: the last layer, of the program, where the state says what its classes are called; a file does not have it.
     """
 
     program: str
@@ -43,6 +44,7 @@ class StateSpec:
     choices: tuple[ChosenChannels, ...] = ()
     built: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     scales: Mapping[str, str] = field(default_factory=dict)
+    head: ClassHead | None = None
 
     @property
     def says_layouts(self) -> bool:
@@ -54,7 +56,8 @@ class StateSpec:
         """Return what a program takes."""
         m = program.manifest
         built = {tensor.tensor: program.initial(tensor) for tensor in m.state_tensors}
-        return StateSpec(m.graph_hash, m.state_tensors, m.identity, m.choices, built, m.scales)
+        head = None if m.head is None or m.head.names is None else m.head
+        return StateSpec(m.graph_hash, m.state_tensors, m.identity, m.choices, built, m.scales, head)
 
 
 def differences(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
@@ -116,6 +119,11 @@ def carried(
     for pair in here.scales.items():  # integers mean nothing with other scales
         if any(name not in found for name in pair):
             found = {name: array for name, array in found.items() if name not in pair}
+    if here.head is not None:  # names say of all rows of the layer which are classes
+        kept = [t for name in (here.head.kernel, here.head.bias) for t in kept_of(name, here.tensors)]
+        if any(name not in found for name in (here.head.names, *(t.tensor for t in kept if not t.slot))):
+            left = {here.head.names, *(t.tensor for t in kept)}
+            found = {name: array for name, array in found.items() if name not in left}
     return found
 
 

@@ -324,3 +324,27 @@ def test_a_weight_whose_name_ends_with_another_s_keeps_its_change(tmp_path: Path
         assert {"dense/change", "dense/channels"} <= set(taken.left)
         assert {"my_dense/change", "my_dense/channels", "head"} <= set(taken.adopted)
         np.testing.assert_array_equal(session.state()["my_dense/change"], added)
+
+
+def test_a_last_layer_is_taken_over_with_the_names_of_its_classes_or_not_at_all(tmp_path: Path) -> None:
+    """Names and bias of classes beside a kernel that is as built would call each row by the largest bias."""
+    room = {"update": "head", "head": "class_means", "classes": "5+2", "batch": ROWS, "optimizer": "adam"}
+    x, y = data()
+    with TrainingSession(converter.build(model(), **room).data) as session:
+        session.set_class_means(x, y)
+        session.add_class("mine", x[:3])
+        session.save(tmp_path / "room.state")
+    wider = converter.build(model(), **room, head_reads="blocks")
+    of_seven = converter.build(model(params=weights(classes=7)), update="head", batch=ROWS, optimizer="adam")
+    with TrainingSession(of_seven.data) as session:
+        session.save(tmp_path / "seven.state")
+    for program, state in ((wider, "room"), (converter.build(model(), **room), "seven")):
+        with TrainingSession(program.data) as session:
+            begun = session.infer(x)
+            with pytest.raises(UsageError, match="no weight of it matches one of this program"):
+                session.restore(tmp_path / f"{state}.state", adopt="matching")
+            np.testing.assert_array_equal(session.infer(x), begun)
+            assert session.classes() == [*"01234", None, None]
+    with TrainingSession(of_seven.data) as session:
+        taken = session.restore(tmp_path / "room.state", adopt="matching")
+        assert {"head/kernel", "head/bias"} <= set(taken.adopted)

@@ -1,5 +1,5 @@
 import type { Bytes } from "../bytes.ts";
-import type { ChosenChannels, Identity, StateTensor, StoredDtype } from "../manifest/manifest-records.ts";
+import type { ChosenChannels, ClassHead, Identity, StateTensor, StoredDtype } from "../manifest/manifest-records.ts";
 
 /** One tensor of a state: little-endian numbers. */
 export interface StoredTensor {
@@ -22,6 +22,8 @@ export interface StateSpec {
   readonly built?: (tensor: StateTensor) => Bytes;
   /** By the tensor of a weight in int8 that of its scales; a file does not have them. */
   readonly scales?: ReadonlyMap<string, string>;
+  /** The last layer, where the state says what its classes are called; a file does not have it. */
+  readonly head?: ClassHead | null;
 }
 
 /** What the user calls a tensor. */

@@ -41,7 +41,9 @@ const TURNED = ["transpose", [1, 0]];
 export function specOf(program: Program): StateSpec {
   const { graphHash, stateTensors, identity, choices } = program.manifest;
   const built = (tensor: StateTensor) => program.initial(tensor);
-  return { program: graphHash, tensors: stateTensors, identity, choices, built, scales: scalesOf(program.manifest) };
+  const { head } = program.manifest.fields;
+  const scales = scalesOf(program.manifest);
+  return { program: graphHash, tensors: stateTensors, identity, choices, built, scales, head };
 }
 
 /** Whether it is said of a tensor of a state how it is laid out. */
@@ -191,6 +193,13 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
   for (const pair of here.scales ?? []) {
     // Integers mean nothing with other scales.
     if (!pair.every((name) => found.has(name))) for (const name of pair) found.delete(name);
+  }
+  if (here.head?.names) {
+    // Names say of all rows of the layer which are classes.
+    const { kernel, bias, names } = here.head;
+    const kept = [kernel, bias].flatMap((name) => keptOf(name, here.tensors));
+    const isWhole = kept.every(({ tensor, slot }) => slot || found.has(tensor)) && found.has(names);
+    if (!isWhole) for (const name of [names, ...kept.map(({ tensor }) => tensor)]) found.delete(name);
   }
   return [...found.values()];
 }

@@ -11,6 +11,7 @@ import java.nio.ByteOrder
  * @property choices of the program; a file does not have them.
  * @property built what the program begins with; a file does not have that.
  * @property scales by the tensor of a weight in int8 that of its scales; a file does not have them.
+ * @property head the last layer of the program, where the runtime may set it; a file does not have it.
  */
 internal class StateSpec(
     val program: String,
@@ -19,6 +20,7 @@ internal class StateSpec(
     val choices: List<ChosenChannels> = emptyList(),
     val built: (StateTensor) -> ByteBuffer = { ByteBuffer.allocate(it.byteSize) },
     val scales: Map<String, String> = emptyMap(),
+    val head: ClassHead? = null,
 ) {
     constructor(program: Program) : this(
         program.manifest.graphHash,
@@ -27,6 +29,7 @@ internal class StateSpec(
         program.manifest.choices,
         program::initial,
         program.manifest.scales,
+        program.manifest.head,
     )
 
     /** How many bytes a file of such a state takes at most. */
@@ -179,6 +182,12 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
     }
     for ((integers, scales) in here.scales) { // integers mean nothing with other scales
         if (integers !in found || scales !in found) found.keys -= setOf(integers, scales)
+    }
+    val head = here.head
+    if (head?.names != null) { // names say of all rows of the layer which are classes
+        val kept = listOf(head.kernel, head.bias).flatMap { keptOf(it, here.tensors) }
+        val own = kept.filter { !it.slot }.map { it.tensor } + head.names
+        if (!found.keys.containsAll(own)) found.keys -= (own + kept.map { it.tensor }).toSet()
     }
     return found.values.toList()
 }

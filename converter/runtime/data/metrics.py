@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +98,8 @@ class Measure:
         target: the target's name.
         metric: the metric.
         counted: what the program calls the same among its own figures, if it has it.
+        classes: bool [classes], which of them there are, where others may come and a metric with a name leaves these
+            out; None for all numbers of the output.
     """
 
     name: str
@@ -105,6 +107,18 @@ class Measure:
     target: str
     metric: Metric
     counted: str
+    classes: np.ndarray | None = None
+
+    def of_known(self, y: np.ndarray, output: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
+        """Return targets and output of the classes that there are, whose labels are their places among these then."""
+        if self.classes is None:
+            return y, output
+        known = np.flatnonzero(self.classes)
+        if y.ndim > 1 and y.shape[-1] == len(self.classes):
+            y = y[..., known]
+        elif y.dtype.kind == "i":
+            y = np.where(np.isin(y, known), np.searchsorted(known, y), y)
+        return y, None if output is None else output[..., known]
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -115,13 +129,16 @@ class Measure:
             raise UsageError(f"metrics: {self.name}: {error}", page="sessions") from None
 
 
-def measures(metrics: Metrics, manifest: Manifest, examples: Examples | None) -> list[Measure]:
+def measures(
+    metrics: Metrics, manifest: Manifest, examples: Examples | None, names: Sequence[str] | None = None
+) -> list[Measure]:
     """New metrics for a program.
 
     Args:
         metrics: one or a list of names and functions; for a model of several outputs a dict of these by output.
         manifest: of the program.
         examples: the rows to measure.
+        names: of classes by label, empty ones of those that there are not; None where no others come.
 
     Raises:
         UsageError: an unknown name or output, an output without a target, or rows that have no such number.
@@ -154,10 +171,11 @@ def measures(metrics: Metrics, manifest: Manifest, examples: Examples | None) ->
                 each == "binary_accuracy" and manifest.losses.get(target, "").startswith("binary_")
             )
             counted = called.removesuffix(name) + "accuracy" if own else ""
-            found.append(Measure(called, output, target, _metric(each), counted))
+            known = np.array(names) != "" if names is not None and isinstance(each, str) else None
+            found.append(Measure(called, output, target, _metric(each), counted, known))
     for measure in found:
         with measure.named():
-            measure.metric.check(examples.arrays[measure.target], examples.arrays["weight"])
+            measure.metric.check(measure.of_known(examples.arrays[measure.target])[0], examples.arrays["weight"])
     return found
 
 
@@ -183,7 +201,8 @@ def measured(
         for measure in others:
             with measure.named():
                 mask = masks[measure.output][rows] if measure.output in masks else None
-                measure.metric.add(examples.arrays[measure.target][rows], given[measure.output], weight[rows], mask)
+                y, output = measure.of_known(examples.arrays[measure.target][rows], given[measure.output])
+                measure.metric.add(y, output, weight[rows], mask)
     counted = {m.name: figures[m.counted] for m in measures if m.counted in figures}
     return figures | counted | {measure.name: _result(measure) for measure in others}
 

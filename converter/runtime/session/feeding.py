@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -116,7 +116,9 @@ def check_one_step(examples: Examples, manifest: Manifest) -> None:
         raise UsageError("weight: all rows have the weight 0, there is nothing to learn from", page="sessions")
 
 
-def check_validation(judged: Examples | None, metrics: Metrics, manifest: Manifest) -> None:
+def check_validation(
+    judged: Examples | None, metrics: Metrics, manifest: Manifest, names: Sequence[str] | None
+) -> None:
     """Raise UsageError where validation rows do not fit the program, or metrics have none to be computed from."""
     if judged is not None:
         check_whole("evaluate", manifest.calls["evaluate"], judged.rows)
@@ -124,7 +126,7 @@ def check_validation(judged: Examples | None, metrics: Metrics, manifest: Manife
         raise UsageError(
             "metrics are computed after each epoch on validation rows: pass validation=(x, y) as well", page="sessions"
         )
-    measures(metrics, manifest, judged)
+    measures(metrics, manifest, judged, names)
 
 
 def examples_for(signature: str, manifest: Manifest, x: Any, y: Any, weight: Any) -> Examples:

@@ -128,7 +128,8 @@ class TrainingSession(KnownClasses, TrainedChannels):
             metrics: what else to compute from the outputs, a name (`accuracy`, `top_5`, `mae`, `mse`, `auc`, ...), a
                 function `(y, output)` of all rows to a number a row (or a row and place) or one for all, or a list of
                 these; for a model of several outputs a dict of them by output. Under a mask they are of the places
-                that count, as in Keras; `auc`, and a function that gives no number a place, see all.
+                that count, as in Keras; `auc`, and a function that gives no number a place, see all. Those with a name
+                are of the classes that there are, where others may come.
 
         Returns:
             {"loss": ..., "accuracy": ...}; `accuracy`, the share of right answers, only where the program counts them.
@@ -156,7 +157,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
 
     def _judge(self, examples: Examples, metrics: Metrics, kept: str = "") -> dict[str, float]:
         with self._lock:
-            wanted = measures(metrics, self.manifest, examples)
+            wanted = measures(metrics, self.manifest, examples, self._kept_names())
             found, masks = figures(self.manifest, self._open().ready, examples, f"evaluate{kept}")
             if wanted:
                 given = outputs(self._open().ready(f"infer{kept}"), examples)
@@ -273,7 +274,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
         judge = partial(self._judge, kept=kept)
         drift = Drift(self, memory, roll_back, partial(self._held_out, kept), judge)
         judged = drift.rows if validation is None else self._held_out(kept, *arguments_of(validation))
-        check_validation(judged, metrics, self.manifest)
+        check_validation(judged, metrics, self.manifest, self._kept_names())
         order = Order(seed or 0, self._epochs if seed is None else 0, epochs - initial_epoch, epochs - 1, shuffle)
         feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order, mixed, skip)
         check_resumable(feed, initial_epoch, learning_rate)

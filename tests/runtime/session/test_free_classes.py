@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from sklearn.metrics import mean_absolute_error, mean_squared_error, roc_auc_score, top_k_accuracy_score
 
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.training.losses import named_loss
-from tests.runtime.session.class_nets import LATER, OWN, built, rows_of_classes
+from jax_frontend import Model
+from tests.runtime.session.class_nets import INPUTS, LATER, OWN, built, rows_of_classes, small_model
 
 STEPS = 5
 _ADAMW = {"learning_rate": 0.05, "weight_decay": 1e-4}
@@ -109,3 +111,50 @@ def test_a_decay_that_brings_free_classes_near_is_refused_in_words() -> None:
     with TrainingSession(built(optimizer=optax.chain(kernels, optax.sgd(0.1))).data) as session:
         session.fit(x, y, epochs=5, progress=False)
         np.testing.assert_array_equal(session.parameters()["last/b"][OWN:], np.float32(-30_000))
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_metrics_are_of_the_classes_that_there_are(link: bool) -> None:
+    """Classes 0 to 3 and 5, by scikit-learn over their columns; then two alone, of which there is a curve."""
+    x, y = rows_of_classes()
+    y = np.where(y == 3, 5, y)
+    with TrainingSession(built(small_model(softmax=link), loss="categorical_crossentropy").data) as session:
+        for name in ("five", "six"):
+            session.add_class(name)
+        session.forget_class("five")
+        rng, known = np.random.default_rng(0), [0, 1, 2, 3, 5]
+        begun = session.state()
+        begun["last/w"] = begun["last/w"] + rng.normal(size=begun["last/w"].shape).astype(np.float32)
+        session.set_state(begun)
+        given, right = session.infer(x)[:, known], _one_hot(y)[:, known]
+        asked = ["mae", "mse", "binary_accuracy", "top_2", "auc"]
+        found = session.evaluate(x, _one_hot(y), metrics=asked)
+        wanted = [
+            mean_absolute_error(right, given),
+            mean_squared_error(right, given),
+            np.mean((given > 0.5) == (right > 0.5)),
+            top_k_accuracy_score(right.argmax(1), given, k=2, labels=range(5)),
+            roc_auc_score(right.ravel(), given.ravel()),
+        ]
+        np.testing.assert_allclose([found[name] for name in asked], wanted, rtol=1e-5)
+        seen = session.evaluate(x, _one_hot(y), metrics=lambda y, output: float(output.shape[1]))
+        assert OWN + LATER in seen.values(), "a function sees what infer gives"
+
+
+def test_two_known_classes_have_a_curve() -> None:
+    x, y = rows_of_classes()
+    params = {"w": np.random.default_rng(1).normal(size=(INPUTS, 2)).astype(np.float32), "b": np.zeros(2, np.float32)}
+    frozen = np.eye(INPUTS, dtype=np.float32)
+    model = Model(
+        lambda p, x: (x @ p["first"]) @ p["last"]["w"] + p["last"]["b"],
+        {"first": frozen, "last": params},
+        [jax.ShapeDtypeStruct((1, INPUTS), "float32")],
+    )
+    with TrainingSession(built(model, classes="2+3", labels=None).data) as session:
+        scores = session.infer(x)
+        wanted = roc_auc_score(y % 2, scores[:, 1] - scores[:, 0])
+        assert session.evaluate(x, y % 2, metrics="auc")["auc"] == pytest.approx(wanted)
+        with pytest.raises(UsageError, match="auc: all 30 rows are of class 1"):
+            session.fit(x, y % 2, validation=(x, np.ones_like(y)), metrics="auc", epochs=1, progress=False)
+        with pytest.raises(UsageError, match=r"mae: y \[rows\] is not like the output \[rows, 2\]"):
+            session.evaluate(x, y % 2, metrics="mae")

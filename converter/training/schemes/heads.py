@@ -17,6 +17,7 @@ Granted = Mapping[str, tuple[float | Adapting, str]]
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
     """Return for every output with a loss the layers of its last products; of names of one part see `_goes_with`.
 
+    Learned centres (prototypes) of whose distances the output is made are such a layer.
     Of a matrix tied to the embedding also what is after the others, as a norm: the layer of such a matrix is that of
     the embedding, which may hold more than the head does. An output without any product has what it reads last.
     """

@@ -35,8 +35,8 @@ class Member:
         first_use, last_use: where in the graph the model reads it first and last.
         tied: whether it is a kernel that is looked up too, as an embedding that gives the logits.
         outputs: names of the outputs with a loss that depend on it.
-        ends: of these, the ones whose last product with a weight is with it.
-        follows: of these, the ones on whose way from their last product it is used.
+        ends: of these, the ones whose last product with a weight, or distance to each row of a table, is with it.
+        follows: of these, the ones on whose way from there it is used.
     """
 
     value: Value
@@ -208,10 +208,19 @@ def _is_added_to_product(value: Value, node: Node, producers: dict[Value, Node])
 
 
 def _multiplies(node: Node, value: Value) -> bool:
-    """Return whether a node multiplies by one of its operands as by a weight: by itself, or in a loop."""
+    """Return whether a node takes one of its operands as a weight: a product by itself or in a loop, or row by row."""
     if node.op.bodies():
         return "kernel" in _roles_in_bodies(node, value)
-    return isinstance(node.op, ops.Layer) and (value is node.inputs[1] or isinstance(node.op, ops.MatMul))
+    if isinstance(node.op, ops.Layer):
+        return value is node.inputs[1] or isinstance(node.op, ops.MatMul)
+    return isinstance(node.op, ops.Add | ops.Sub | ops.Mul) and _is_by_row(node, value)
+
+
+def _is_by_row(node: Node, value: Value) -> bool:
+    """Return whether a node takes what it is given with each row of a table, as in a distance to learned centres."""
+    given = next((other for other in node.inputs if other is not value), value)
+    is_table = max(value.shape, default=1) < value.type.size
+    return is_table and given.type.size < node.output.type.size
 
 
 def _roles_in_bodies(node: Node, value: Value) -> set[str]:

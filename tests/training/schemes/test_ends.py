@@ -127,6 +127,27 @@ BOTH = {**KIND, **SIZE}
 HEADS = {"kind/w", "kind/b", "size/w", "size/b"}
 EARLY = drawn(first__w=(6, 8), aux__w=(8, 2), second__w=(8, 8), top__w=(8, 3))
 SHARED = drawn(body__w=(6, 8), w=(8, 3), b1=(3,), b2=(3,))
+
+
+def nearest(p: Params, x: Any) -> Any:
+    """Distances to learned centres, squared."""
+    h = jnp.tanh(x @ p["body/w"]) @ p["inner/w"] + p["inner/b"]
+    return -((h[:, None] - p["near/centres"]) ** 2).sum(-1)
+
+
+def nearest_scaled(p: Params, x: Any) -> Any:
+    """Distances to learned centres, times a learned temperature."""
+    h = jnp.tanh(x @ p["body/w"]) @ p["inner/w"] + p["inner/b"]
+    return p["near/scale"] * jnp.sqrt(((p["near/centres"][None] - h[:, None]) ** 2).sum(-1) + 1)
+
+
+def ordinal(p: Params, x: Any) -> Any:
+    """One number, beside which thresholds lie."""
+    return jnp.tanh(x @ p["body/w"]) @ p["w"] + p["thresholds"]
+
+
+CENTRES = drawn(body__w=(6, 8), inner__w=(8, 5), inner__b=(5,), near__centres=(3, 5), near__scale=(3,))
+UNSCALED = {name: array for name, array in CENTRES.items() if name != "near/scale"}
 LOOP = drawn(cell__w=(6, 8), cell__u=(2, 2), sum__w=(2, 3))
 NORMED = drawn(body__w=(6, 8), head__v=(8, 3), head__g=(3,), head__b=(3,))
 #: The function, its parameters, the loss, the scheme and what trains.
@@ -148,6 +169,9 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], Any, str, set[
     "residual": (residual, drawn(first__w=(6, 5), last__w=(5, 5)), "mse", "head", {"last/w"}),
     "twice": (twice, drawn(w=(6, 6), v=(6, 6), b1=(6,), b2=(6,), b3=(6,)), "mse", "head", {"w", "b3"}),
     "loop": (in_a_loop, LOOP, {"last": "mse", "sum": "mse"}, "head", set(LOOP)),
+    "nearest": (nearest, UNSCALED, "mse", "head", {"near/centres"}),
+    "nearest, scaled": (nearest_scaled, CENTRES, "mse", "head", {"near/centres", "near/scale"}),
+    "ordinal": (ordinal, drawn(body__w=(6, 8), w=(8, 1), thresholds=(3,)), "mse", "head", {"w", "thresholds"}),
     "normed": (normed, NORMED, "mse", "head", {"head/v", "head/g", "head/b"}),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
+from numbers import Real
 from typing import Any
 
 from converter.frontends.source import Library, Source
@@ -123,7 +124,7 @@ def _by_output(what: str, given: Any, forward: Graph) -> dict[str, Any]:
 def _factors(weights: Any, forward: Graph) -> dict[str, float]:
     factors = _by_output("loss_weights", weights, forward)
     for name, factor in factors.items():
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor):
+        if isinstance(factor, bool) or not isinstance(factor, Real) or not isfinite(factor):
             raise UsageError(f"loss_weights: that of {name} must be a number, got {factor!r}", page="models")
     return {name: float(factor) for name, factor in factors.items()}
 

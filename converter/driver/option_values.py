@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from math import frexp, isfinite
+from numbers import Real
 from typing import Any
 
 from converter.program.manifest import FEATURES, ON_FEATURES, rows_to_infer
@@ -126,4 +127,4 @@ def check_writable(option: str, given: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)

@@ -232,3 +232,19 @@ def test_numbers_of_numpy_are_numbers(more: dict[str, Any]) -> None:
     assert converter.compare_schemes(model, ["full"], batch=np.int64(4)) == converter.compare_schemes(
         model, ["full"], batch=4
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep_base": 0.5},
+        {"row_clipping": 1.0},
+        {"proximal": 0.125},
+        {"state": "split", "loss_scale": 128.0},
+    ],
+    ids=lambda options: next(reversed(options)),
+)
+def test_options_take_numbers_of_numpy(options: dict[str, Any]) -> None:
+    given = {name: np.float32(value) if isinstance(value, float) else value for name, value in options.items()}
+    programs = [converter.build(EXAMPLES["mlp"].model(), **made, check=False) for made in (options, given)]
+    assert programs[0].manifest.to_bytes() == programs[1].manifest.to_bytes()

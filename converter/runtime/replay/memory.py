@@ -82,8 +82,9 @@ class ReplayMemory:
         self.path = Path(path)
         self._manifest = manifest
         _check_numbers(limit, held_out, keeps, seed)
-        wanted = {"limit": limit, "held_out": None if held_out is None else _millionths(held_out), "keeps": keeps}
-        self._contents = self._read(wanted | {"seed": seed})
+        whole = {name: None if number is None else int(number) for name, number in (("limit", limit), ("seed", seed))}
+        share = None if held_out is None else _millionths(held_out)
+        self._contents = self._read({**whole, "held_out": share, "keeps": keeps})
         self.limit, self.keeps = self._contents.limit, self._contents.keeps
 
     @property
@@ -295,7 +296,7 @@ def _check_numbers(limit: Any, held_out: Any, keeps: Any, seed: Any) -> None:
         ):
             raise UsageError(f"{name}: a whole number from 0 to {most}, not {number!r}", page="replay-memories")
     if held_out is not None and (
-        isinstance(held_out, bool) or not isinstance(held_out, int | float) or not 0 <= held_out <= 0.5
+        isinstance(held_out, bool) or not isinstance(held_out, int | float | np.number) or not 0 <= held_out <= 0.5
     ):
         raise UsageError(f"held_out: a share from 0 to 0.5, not {held_out!r}", page="replay-memories")
     if keeps not in (None, "inputs", "features"):
@@ -303,7 +304,7 @@ def _check_numbers(limit: Any, held_out: Any, keeps: Any, seed: Any) -> None:
 
 
 def _millionths(share: float) -> int:
-    return int(share * MILLION + 0.5)
+    return int(float(share) * MILLION + 0.5)
 
 
 def _said(name: str, value: Any) -> Any:

@@ -37,10 +37,10 @@ class Replay(NamedTuple):
             raise UsageError(
                 f"memory is a ReplayMemory(path, session.manifest), not {type(memory).__name__}", page="replay-memories"
             )
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= _MOST_REPLAY:
+        if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share <= _MOST_REPLAY:
             raise UsageError(f"replay: a share from 0 to {_MOST_REPLAY}, not {share!r}", page="replay-memories")
         memory.check_classes(names)
-        return Replay(memory, share, names)
+        return Replay(memory, float(share), names)
 
 
 class Drift:
@@ -71,7 +71,9 @@ class Drift:
         Raises:
             UsageError: there is no memory for `roll_back`, or it is no share; the rows are not the program's.
         """
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0):
+        if most is not None and (
+            isinstance(most, bool) or not isinstance(most, int | float | np.number) or not most >= 0
+        ):
             raise UsageError(f"roll_back: a share from 0 on, not {most!r}", page="replay-memories")
         if most is not None and memory is None:
             raise UsageError(

@@ -40,12 +40,12 @@ class SkipLearned:
 
     def __post_init__(self) -> None:
         below, revisit = self.below, self.revisit
-        is_number = isinstance(below, int | float) and not isinstance(below, bool)
+        is_number = isinstance(below, int | float | np.number) and not isinstance(below, bool)
         if not is_number or not _LEAST <= below <= _MOST:
             raise UsageError(
                 f"skip: below is a loss above 0 that float32 holds, for example 0.03, not {below!r}", page="sessions"
             )
-        if isinstance(revisit, bool) or not isinstance(revisit, int) or revisit < 2:
+        if isinstance(revisit, bool) or not isinstance(revisit, int | np.integer) or revisit < 2:
             raise UsageError(
                 f"skip: revisit is a whole number from 2 on (all rows come every so many epochs), not {revisit!r}",
                 page="sessions",

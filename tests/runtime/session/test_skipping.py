@@ -304,3 +304,30 @@ def test_a_stream_cannot_skip() -> None:
 def test_numbers_that_say_nothing(below: Any, revisit: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         SkipLearned(below, revisit)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    """As what is computed of losses and counts is, among all that a training takes."""
+    x, y = MLP.data(4 * BATCH)
+    histories, states = [], []
+    for f, i in ((float, int), (np.float32, np.int64)):
+        with TrainingSession(built().data) as session:
+            memory = ReplayMemory(tmp_path / f.__name__, session.manifest, limit=i(99_999), held_out=f(0.25), seed=i(3))
+            for _ in range(2):  # the second replays
+                history = session.fit(
+                    x,
+                    y,
+                    epochs=i(3),
+                    learning_rate=f(0.125),
+                    seed=i(1),
+                    skip=SkipLearned(f(0.5), i(2)),
+                    memory=memory,
+                    replay=f(0.25),
+                    roll_back=f(2),
+                    progress=False,
+                )
+                histories.append(history["loss"])
+            states.append(session.parameters())
+    assert histories[:2] == histories[2:]
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(states[1][name], array, name)

@@ -1,7 +1,6 @@
 package org.pocketune.trainer
 
 import java.io.File
-import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
 import kotlin.math.min
 import kotlinx.coroutines.Dispatchers
@@ -36,6 +35,7 @@ class Trainer private constructor(
     private val manifest = program.manifest
     internal val engine = Engine(program, WhileOpen(runtime, owner))
     private val inputs = Inputs(manifest, limits)
+    private val classes = RunTimeClasses(program, engine, ::checkGoesOn)
     private val gate = Gate(guards)
     private val spec = StateSpec(program)
     private val personal = store.personal(spec, limits)
@@ -72,11 +72,11 @@ class Trainer private constructor(
             inputs.check(samples)
             memory?.checkBelongsTo(manifest)
             val given = if (memory == null) Curated(samples, plan, heldOut) {}
-            else Curated.of(memory, owner.run { keptNames() }, samples, plan, heldOut)
+            else Curated.of(memory, owner.run { classes.keptNames() }, samples, plan, heldOut)
             if (given.heldOut.isNotEmpty()) inputs.checkJudged(given.heldOut, "heldOut")
             inputs.check(given.plan)
             inputs.checkEpoch(Curriculum(given.samples, given.plan, manifest.batch).rows)
-            owner.run { checkKnown(samples + given.heldOut + given.plan.replay?.samples.orEmpty()) }
+            owner.run { classes.checkKnown(samples + given.heldOut + given.plan.replay?.samples.orEmpty()) }
             personal.checkReplaceable()
             if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
             try {
@@ -90,9 +90,9 @@ class Trainer private constructor(
     /** Adds samples to a memory without a training. Throws [InputException], [ReplayException] and [StorageException]. */
     suspend fun remember(memory: ReplayMemory, samples: List<Sample>): Unit = alone {
         inputs.check(samples)
-        checkKnown(samples)
+        classes.checkKnown(samples)
         memory.checkBelongsTo(manifest)
-        memory.visit(samples, keptNames()).enter()
+        memory.visit(samples, classes.keptNames()).enter()
     }
 
     /** Lets the running training, or the next, wait before its next step; it says [TrainEvent.Paused]. */
@@ -144,7 +144,7 @@ class Trainer private constructor(
     /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */
     suspend fun evaluate(samples: List<Sample>): Evaluation = owner.run {
         inputs.checkJudged(samples)
-        checkKnown(samples)
+        classes.checkKnown(samples)
         engine.evaluate(samples.inBatches(manifest.microBatch), between = ::checkGoesOn)
     }
 
@@ -177,24 +177,26 @@ class Trainer private constructor(
     suspend fun redrawChannels(seed: Long): Map<String, IntArray> = alone {
         inputs.checkRedrawn()
         if (seed < 0) throw InputException("seed must be a whole number from 0 on, got $seed")
-        RedrawnChannels(program).drawn(seed, 0).also { engine.write(RedrawnChannels(program).redrawn(engine.read(), it)) }
+        redraw { drawn(seed, 0) }
     }
 
     /** The same by information on samples. */
     suspend fun redrawChannels(samples: List<Sample>): Map<String, IntArray> = alone {
         inputs.checkRedrawn()
         inputs.checkChoosing(samples)
-        val chosen = ChannelChoice(program).largest(engine.fisher(samples.inBatches(manifest.microBatch)))
-        chosen.also { engine.write(RedrawnChannels(program).redrawn(engine.read(), it)) }
+        val information = engine.fisher(samples.inBatches(manifest.microBatch))
+        redraw { ChannelChoice(program).largest(information) }
     }
+
+    /** Lets other channels train, and returns them. */
+    private fun redraw(chosen: RedrawnChannels.() -> Map<String, IntArray>): Map<String, IntArray> =
+        with(RedrawnChannels(program)) { chosen().also { engine.write(redrawn(engine.read(), it)) } }
 
     /**
      * What each class is called, by label; null where there is room for one. Throws [InputException] for a program whose
      * last layer is set by steps alone, as all that follow on classes.
      */
-    suspend fun classes(): List<String?> = owner.run {
-        KnownClasses(program, engine.read()).names.map { name -> name.ifEmpty { null } }
-    }
+    suspend fun classes(): List<String?> = owner.run { classes.names().map { name -> name.ifEmpty { null } } }
 
     /**
      * Sets the last layer to that which finds the class with the nearest mean, without a gradient: an exact start for
@@ -205,9 +207,7 @@ class Trainer private constructor(
      */
     suspend fun setClassMeans(samples: List<Sample>, shrinkage: Shrinkage? = null): Unit = alone {
         inputs.check(samples)
-        val labels = samples.map { it.label ?: throw InputException("y: labels of known classes, one a row") }
-        val features = features(samples)
-        engine.write(KnownClasses(program, engine.read()).apply { setMeans(features, labels, shrinkage) }.changed())
+        classes.setMeans(samples, shrinkage)
     }
 
     /**
@@ -217,43 +217,14 @@ class Trainer private constructor(
      */
     suspend fun addClass(name: String, rows: List<Map<String, Values>>? = null): Int = alone {
         rows?.let(inputs::check)
-        val features = rows?.let { features(it.map { row -> Sample(row, NOTHING) }) }
-        val classes = KnownClasses(program, engine.read())
-        classes.add(name, features).also { engine.write(classes.changed()) }
+        classes.add(name, rows?.map { row -> Sample(row, NOTHING) })
     }
 
     /** Gives a class another name. */
-    suspend fun renameClass(name: String, new: String): Unit = alone {
-        engine.write(KnownClasses(program, engine.read()).apply { rename(name, new) }.changed())
-    }
+    suspend fun renameClass(name: String, new: String): Unit = alone { classes.change { rename(name, new) } }
 
     /** Forgets a class that was added: its label is free again. */
-    suspend fun forgetClass(name: String): Unit = alone {
-        engine.write(KnownClasses(program, engine.read()).apply { forget(name) }.changed())
-    }
-
-    /** What the last layer reads of each row. */
-    private suspend fun features(rows: List<Sample>): List<Values> {
-        if (manifest.head?.takesFeatures != true) {
-            throw InputException(
-                "setting class means needs a program for it: build with head='class_means' and update='head'",
-            )
-        }
-        val size = manifest.signatures.getValue(FEATURES).taking(Role.INPUT)[0].shape[0]
-        val calls = rows.chunked(size) { part -> FEATURES to Batch(part.toList(), part.map { 1f }) }
-        return engine.infer(calls, ::checkGoesOn).map { it.values.single() }
-    }
-
-    /** Names by label, empty ones free, where the state keeps them. */
-    private fun keptNames(): List<String>? = manifest.head?.names?.let { KnownClasses(program, engine.read()).names }
-
-    /** Throws [InputException] for samples of a class that there is not. */
-    private fun checkKnown(samples: List<Sample>) {
-        val names = keptNames() ?: return
-        samples.flatMap { it.classes() }.firstOrNull { names.getOrNull(it) == "" }?.let {
-            throw InputException("y: label $it is of no class yet: addClass(name) makes one")
-        }
-    }
+    suspend fun forgetClass(name: String): Unit = alone { classes.change { forget(name) } }
 
     /** Writes the state in memory as the next generation and returns its number. */
     suspend fun save(): Long = alone { personal.save(engine.read()) }
@@ -394,16 +365,5 @@ class Trainer private constructor(
                 throw error
             }
         }
-    }
-}
-
-/**
- * Stands before a runtime that another thread may have closed while a training waited for its collector: every call
- * then throws [ClosedException].
- */
-private class WhileOpen(private val runtime: TrainingRuntime, private val owner: Owner) : TrainingRuntime by runtime {
-    override fun run(signature: String, inputs: Map<String, ByteBuffer>, outputs: Map<String, ByteBuffer>) {
-        owner.checkOpen()
-        runtime.run(signature, inputs, outputs)
     }
 }

@@ -91,7 +91,7 @@ def make_program(model: Any, options: Options) -> Program:
     return program
 
 
-def make_heads(models: Mapping[str, Any], options: Options) -> Heads:
+def make_heads(models: Mapping[str, Any], options: Mapping[str, Any]) -> Heads:
     """Compile models of one backbone into one file, in which the frozen layers in front are once.
 
     Args:
@@ -112,13 +112,13 @@ def make_heads(models: Mapping[str, Any], options: Options) -> Heads:
     for program in made.programs.values():
         if program.quantization is not None:
             program.quantization.warn(stacklevel=3)
-    if options.check:
+    if any(one.check for one in own.values()):
         made.check()
     return made
 
 
 build = takes_options(Options)(make_program, "build")
-build_heads = takes_options(Options)(make_heads, "build_heads")
+build_heads = takes_options(Options, as_given=True)(make_heads, "build_heads")
 
 
 def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,12 @@ class Heads:
         return Path(path)
 
 
-def options_of_heads(options: Options, names: Sequence[str]) -> dict[str, Options]:
-    """Return the options of each head: those that are a dict by exactly these names are of one head each.
+def options_of_heads(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Options]:
+    """Return the options of each head.
+
+    Args:
+        given: those of all heads; what is a dict by exactly their names is of one head each.
+        names: of the heads.
 
     Raises:
         UsageError: a name is none, or one asks for what a file of several heads has not.
@@ -67,17 +71,16 @@ def options_of_heads(options: Options, names: Sequence[str]) -> dict[str, Option
         )
     if FEATURES in names:
         raise UsageError(f"a head cannot be called {FEATURES!r}, as the frozen layers are: rename it", page="arguments")
-    if options.signatures != Options().signatures and set(options.signatures) != set(SIGNATURES):
+    if set(given.get("signatures", SIGNATURES)) not in (set(SIGNATURES), set(Options().signatures)):
         raise UsageError(
             f"signatures: those of a file of several heads are {', '.join(SIGNATURES)}: leave them out",
             page="arguments",
         )
-    if options.memory_budget is not None:
+    if given.get("memory_budget") is not None:
         raise UsageError("memory_budget is of one program: leave it out of several heads", page="arguments")
-    given = {one.name: getattr(options, one.name) for one in fields(options)}
     own = {option: value for option, value in given.items() if isinstance(value, Mapping) and set(value) == set(names)}
     return {
-        name: replace(options, **{option: value[name] for option, value in own.items()}, signatures=SIGNATURES)
+        name: Options(**{**given, **{option: value[name] for option, value in own.items()}, "signatures": SIGNATURES})
         for name in names
     }
 

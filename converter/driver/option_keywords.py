@@ -14,14 +14,18 @@ R = TypeVar("R")
 
 
 def takes_options(
-    options: Callable[P, Options],
-) -> Callable[[Callable[[Any, Options], R], str], Callable[Concatenate[Any, P], R]]:
+    options: Callable[P, Options], as_given: bool = False
+) -> Callable[[Callable[[Any, Any], R], str], Callable[Concatenate[Any, P], R]]:
     """Return what makes of a function of a model and `Options` one with a keyword for each option, and of that name.
 
     Its docstring lists them, and types are those of the fields.
+
+    Args:
+        options: the class of these.
+        as_given: the function takes the keywords as a mapping, which it makes options of itself.
     """
 
-    def decorate(function: Callable[[Any, Options], R], name: str) -> Callable[Concatenate[Any, P], R]:
+    def decorate(function: Callable[[Any, Any], R], name: str) -> Callable[Concatenate[Any, P], R]:
         signature, taken = inspect.signature(function), inspect.signature(options)
         model, *_ = signature.parameters.values()
         both = signature.replace(parameters=[model, *taken.parameters.values()])
@@ -33,7 +37,8 @@ def takes_options(
             except TypeError as error:  # as Python says it of any function
                 said = str(error) if str(error).startswith(("got", "missing")) else f"got {error}"
                 raise TypeError(f"{name}() {said}") from None
-            return function(given.pop(model.name), Options(**given))
+            models = given.pop(model.name)
+            return function(models, given if as_given else Options(**given))
 
         listed = (Options.__doc__ or "").partition("    Attributes:\n")[2].partition("    Raises:")[0].rstrip()
         before, returns, after = (function.__doc__ or "").partition("\n\n    Returns:")

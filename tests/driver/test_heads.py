@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import converter
 from converter.driver.heads import SIGNATURES, Heads
@@ -52,10 +53,10 @@ def build(**options: Any) -> Heads:
     return converter.build_heads(models(), **{"update": "head", "batch": BATCH, "optimizer": OPTIMIZERS, **options})
 
 
-def alone(head: str, **options: Any) -> converter.Program:
+def alone(one: str, **options: Any) -> converter.Program:
     """Return the program of one head in a file of its own."""
-    given = {"update": "head", "batch": BATCH, "optimizer": OPTIMIZERS[head], "signatures": SIGNATURES, **options}
-    return converter.build(models()[head], **given)
+    given = {"update": "head", "batch": BATCH, "optimizer": OPTIMIZERS[one], "signatures": SIGNATURES, **options}
+    return converter.build(models()[one], **given)
 
 
 def rows(head: str) -> tuple[np.ndarray, np.ndarray]:
@@ -83,6 +84,35 @@ def test_a_head_trains_as_in_a_file_of_its_own(options: dict[str, Any], tmp_path
         export_inference(read_program(path, head), tmp_path / "one.tflite")
         export_inference(read_program(separate.data), tmp_path / "other.tflite")
         assert (tmp_path / "one.tflite").read_bytes() == (tmp_path / "other.tflite").read_bytes()
+
+
+def test_classes_come_to_one_head_and_options_are_of_one_head_each() -> None:
+    """Whatever the option: what may be one of some words too."""
+    own: dict[str, dict[str, Any]] = {
+        "birds": {"head": "class_means", "classes": "6+2", "row_losses": "off", "labels": list("abcdef")},
+        "frogs": {"head": None, "classes": None, "row_losses": "on", "labels": list("xyz")},
+    }
+    data = build(**{option: {head: own[head][option] for head in CLASSES} for option in own["birds"]}).data
+    with TrainingSession(data, head="frogs") as session, TrainingSession(alone("frogs", **own["frogs"]).data) as other:
+        assert learned(session, "frogs") == learned(other, "frogs")
+        with pytest.raises(UsageError, match="build with head='class_means'"):
+            session.classes()
+    x, y = rows("birds")
+    y, after = np.minimum(y, 5), []
+    for file, head in ((data, "birds"), (alone("birds", **own["birds"]).data, None)):
+        with TrainingSession(file, head=head) as session:
+            session.set_class_means(x, y)
+            session.add_class("new", x[:3])
+            session.fit(x, y, epochs=2, seed=1, progress=False)
+            after.append({name: array.tolist() for name, array in session.state().items()})
+            assert session.classes() == [*"abcdef", "new", None]
+    assert after[0] == after[1]
+    for head in ("class_means", {"birds": "class_means", "frogs": "class_means"}):
+        with TrainingSession(build(head=head).data, head="frogs") as session:
+            x, y = rows("frogs")
+            session.set_class_means(x, y, "auto")
+            wanted = LinearDiscriminantAnalysis("lsqr", "auto").fit(session.features(x), y)
+            np.testing.assert_array_equal(session.infer(x).argmax(1), wanted.predict(session.features(x)))
 
 
 def test_packed_weights_in_a_file_are_those_of_all_heads(tmp_path: Path) -> None:

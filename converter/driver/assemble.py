@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,12 +18,12 @@ from converter.driver import entries
 from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import OptimizerRule
+from converter.driver.manifest import manifest_entry, trained_in_part, updating
 from converter.driver.plain.any_rows import FixedRows, for_any_rows, held_to_its_rows
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
 from converter.driver.requests import Request
 from converter.ir import INT4, Graph, Parameter, Value, nested
-from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import checksum, gguf_names, origins
 from converter.program.adapters import ADAPTERS
@@ -36,19 +35,13 @@ from converter.program.manifest import (
     INFERENCE,
     INITIAL,
     MANIFEST,
-    ON_FEATURES,
     Identity,
     Manifest,
-    at_length,
     manifest_of_json,
-    updates,
 )
 from converter.program.merge import MERGE
 from converter.support.files import Mapped
 from converter.support.notes import Note
-
-#: What signatures give beside `loss`, `correct`, `finite` and `done`, where that is not the model's output.
-GIVES = {"evaluate": "figure", f"evaluate{ON_FEATURES}": "figure", "fisher": "fisher"}
 
 
 def begin(
@@ -202,11 +195,11 @@ def _parts(
     plain: _Exported,
 ) -> Parts:
     """Return what a file is made of."""
-    built = _built(_updating(renamed))
+    built = _built(updating(renamed))
     exported = _export(renamed, built, request.state)
-    changed = [p for p in _updating(signatures).parameters.values() if p.kind in entries.STORED]
+    changed = [p for p in updating(signatures).parameters.values() if p.kind in entries.STORED]
     fixed = plain.fixed if done.grafted is None else done.grafted.fixed
-    entry = _manifest(request, signatures, costs, done, rule, tensors, exported, fixed)
+    entry = manifest_entry(request, signatures, costs, done, rule, tensors, exported, fixed)
     manifest = manifest_of_json({**entry, "identity": identify(changed, signatures).to_json()})
     metadata = {
         MANIFEST: manifest.to_bytes(),
@@ -247,77 +240,13 @@ def _numbering(target: Target, exported: Collection[Graph], in_order: bool) -> C
     return lambda graph: micro_numbering(graph, target.records["board"]) if graph in exported else []
 
 
-def _manifest(
-    request: Request,
-    signatures: Mapping[str, Graph],
-    costs: Mapping[str, int],
-    done: Compilation,
-    rule: OptimizerRule,
-    tensors: Mapping[str, str],
-    exported: Mapping[str, Graph],
-    fixed: str | None,
-) -> dict[str, Any]:
-    """Return the manifest as JSON, but for the identity."""
-    parameters, cut = _updating(signatures).parameters, _trained_in_part(done)
-    infer = "infer" if "infer" in exported else f"infer{ON_FEATURES}"
-    return {
-        "format": "pocketune/1",
-        "name": request.options.name or done.source.name,
-        "graph_hash": _hash(signatures),
-        "target": request.target.name,
-        "state": request.state,
-        "micro_batch": request.micro_batch,
-        "loss": done.goal.stated,
-        "optimizer": rule.name,
-        "update": {"scheme": request.scheme.name, "table": [entries.table_row(row) for row in done.rows]},
-        "signatures": {
-            name: entries.signature_of(graph, set(tensors.values()), GIVES.get(base, "output"), done.mixing.get(base))
-            | ({"fixed": fixed} if name == infer else {})
-            for name, graph in exported.items()
-            if name != export.INITIAL
-            for base, _ in [at_length(name)]
-        },
-        "state_tensors": [
-            entries.state_tensor(tensors[p.name], v, p) for v, p in parameters.items() if p.kind != "accumulator"
-        ],
-        "parameters": [
-            {
-                "name": p.name,
-                "shape": list(p.model_value.shape),
-                "dtype": p.model_value.dtype.name,
-                "pieces": [entries.piece(p, tensors)],
-                "frozen": entries.frozen_part(p) if p.name in cut else None,
-            }
-            for p in parameters.values()
-            if p.kind in entries.STORED
-        ],
-        "costs": dict(costs),
-        "learning_rate": rule.learning_rate,
-        "running_rate": entries.running_rate(rule.running_rate, tensors),
-        "target_labels": {
-            name: {**asdict(labels), "only": list(labels.only)}
-            for term in done.goal.terms(done.source.graph)
-            for name, labels in term.labels(done.source.graph).items()
-        },
-        "poles": list(done.poles),
-        "choices": [entries.chosen_channels(a, tensors) for a in done.adapters if a.a.kind == "choice"],
-        "head": entries.class_head(done.head, tensors),
-        **request.options.in_manifest(),
-    }
-
-
-def _trained_in_part(done: Compilation) -> set[str]:
-    """Return the names of the parameters that train in part."""
-    return {row.parameter for row in done.rows if 0 < row.fraction < 1}
-
-
 def _stored(signatures: Mapping[str, Graph], done: Compilation, built: Graph) -> dict[str, bytes | np.ndarray]:
     """Return what the file keeps of the state: as it begins, and the frozen parts of what trains in part."""
     stored: dict[str, bytes | np.ndarray] = {
         INITIAL + p.name: entries.stored_once(p.value) for p in built.parameters.values() if p.kind != "accumulator"
     }
-    for parameter in _updating(signatures).parameters.values():
-        if parameter.name in _trained_in_part(done):
+    for parameter in updating(signatures).parameters.values():
+        if parameter.name in trained_in_part(done):
             stored[FROZEN + parameter.name] = entries.stored_once(entries.frozen_rest(parameter))
     return stored
 
@@ -338,17 +267,12 @@ def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[s
     return exported | moves | {"initialize": initialize, export.INITIAL: initial}
 
 
-def _updating(signatures: Mapping[str, Graph]) -> Graph:
-    """Return the graph that updates, and so holds every parameter, slot and accumulator."""
-    return signatures[updates(signatures)]
-
-
 def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:
     """Return what each state tensor is called: its parameter's name, unless an input or output has it already."""
     taken = {"tick", "done"}
     for graph in signatures.values():
         taken |= {v.name for v in graph.inputs} | graph.outputs.keys()
-    parameters = _updating(signatures).parameters.values()
+    parameters = updating(signatures).parameters.values()
     taken |= {p.name for p in parameters if p.kind == "accumulator"}
     names = (p.name for p in parameters if p.kind != "accumulator")
     return {name: f"parameter/{name}" if name in taken else name for name in names}
@@ -385,15 +309,3 @@ def _built(graph: Graph) -> Graph:
         for v, p in graph.parameters.items()
     }
     return after
-
-
-def _hash(signatures: Mapping[str, Graph]) -> str:
-    """Return the operators, the constants and the built weights of every signature: of this very program."""
-    digest = hashlib.sha256()
-    for name, graph in signatures.items():
-        digest.update(f"{name}\n{to_text(graph)}\n".encode())
-        for array in (array for inner in nested(graph) for array in inner.constants.values()):
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-        for parameter in (p for p in graph.parameters.values() if p.kind != "accumulator"):
-            digest.update(np.ascontiguousarray(parameter.model_value).data)
-    return digest.hexdigest()

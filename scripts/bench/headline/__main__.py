@@ -26,6 +26,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import one_core  # isort: skip  # noqa: F401  before all that counts cores
+
 import numpy as np
 import turns
 from arrivals import sooner, summed_up

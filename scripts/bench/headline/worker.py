@@ -12,17 +12,15 @@ import sys
 import time
 from pathlib import Path
 
-# Before anything that counts cores is imported: one core, one thread.
-os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-for _pool in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-    os.environ[_pool] = "1"
+import one_core  # noqa: F401  before all that counts cores
+
 # Each side has its own framework in memory and no other.
 os.environ |= {"KERAS_BACKEND": "torch" if sys.argv[2] == "torch" else "tensorflow"}
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
-import numpy as np  # noqa: E402
-from arrivals import mean_curve  # noqa: E402
-from sides import opened  # noqa: E402
+import numpy as np
+from arrivals import mean_curve
+from sides import opened
 
 
 class Clock:

@@ -294,17 +294,28 @@ class TrainingSession(KnownClasses, TrainedChannels):
             listener=listener,
             progress=progress,
         )
-        self._goes_back = patience is not None or roll_back is not None
+        history = self._ran(loop, goes_back=patience is not None or roll_back is not None, counts=seed is None)
+        feed.enter()
+        return history | drift.figures
+
+    def _ran(self, loop: Loop, goes_back: bool, counts: bool) -> dict[str, list[float]]:
+        """Return the history of a training that runs to its end.
+
+        Args:
+            loop: the training.
+            goes_back: whether it may end with the state of an earlier epoch.
+            counts: whether the next one goes on from the epochs that it begins.
+        """
+        self._goes_back = goes_back
         try:
             history = loop.run()
         finally:
             self._goes_back = False
-            if seed is None and isinstance(feed.batches, Shuffled):
-                self._epochs += feed.batches.begun
+            if counts and isinstance(loop.batches, Shuffled):
+                self._epochs += loop.batches.begun
         with self._lock:
             self._open().check_finite()
-        feed.enter()
-        return history | drift.figures
+        return history
 
     def _begin_epoch(self, epoch: int, order: Order, redraw: bool) -> None:
         """Draw the channels of an epoch, where others train in each; the first one has those that it finds."""

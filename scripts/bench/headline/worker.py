@@ -45,7 +45,7 @@ class Clock:
 
 
 #: A training that takes less CPU time than this is repeated so many times: its time is the mean of all.
-_QUICK_S, _AGAIN = 0.05, 4
+_QUICK_S, _AGAIN = 0.2, 4
 #: Steps whose losses are compared between the sides.
 _COMPARED_STEPS = 3
 

@@ -89,10 +89,9 @@ def measured(
         for method in {OURS[side].file: OURS[side] for side in sides if side in OURS}.values():
             program_of(task, model, method, split, "litert-2/x86-64").write(folder / method.file)
         rates = {side: [chosen[side]] if side in chosen else _rates(task, side) for side in sides}
+        alike = dict.fromkeys(("full", *THEIRS), task.rates["full"][0])
         compared = min(task.compared, choices)
-        yield from turns.measured(
-            rates, ("full", *THEIRS), folder, compared=compared, choices=choices, rounds=task.rounds
-        )
+        yield from turns.measured(rates, alike, folder, compared=compared, choices=choices, rounds=task.rounds)
 
 
 def _rates(task: Task, side: str) -> Sequence[float]:

@@ -55,7 +55,7 @@ class Worker:
 
 def measured(
     rates: Mapping[str, Sequence[float]],
-    trained_alike: Sequence[str],
+    trained_alike: Mapping[str, float],
     folder: Path,
     *,
     compared: int,
@@ -66,7 +66,8 @@ def measured(
 
     Args:
         rates: which learning rates each side is tried with; one alone is taken.
-        trained_alike: sides whose first losses must be the same.
+        trained_alike: sides whose first losses must be the same, each with the learning rate of these steps. A low
+            one: a high one magnifies rounding.
         folder: what `worker.py` takes.
         compared: with how many choices of samples rates are compared.
         choices: of samples.
@@ -80,7 +81,7 @@ def measured(
         sides = []
         for worker in workers:
             sides.append({"side": worker.side, "peak_bytes": worker.ask("peak_bytes", rates[worker.side][0])})
-        _compare([worker for worker in workers if worker.side in trained_alike], rates, sides)
+        _compare(workers, trained_alike, sides)
         for worker, side in zip(workers, sides, strict=True):
             side |= _chosen(worker, rates[worker.side], compared)
         curves: dict[str, list[list[Curve]]] = {worker.side: [[] for _ in range(choices)] for worker in workers}
@@ -91,8 +92,8 @@ def measured(
             yield [{**side, "curves": [mean_curve(each) for each in curves[side["side"]] if each]} for side in sides]
 
 
-def _compare(workers: list[Worker], rates: Mapping[str, Sequence[float]], sides: list[dict[str, Any]]) -> None:
-    losses = {worker.side: worker.ask("losses", rates["full"][0]) for worker in workers}
+def _compare(workers: list[Worker], rates: Mapping[str, float], sides: list[dict[str, Any]]) -> None:
+    losses = {each.side: each.ask("losses", rates[each.side]) for each in workers if each.side in rates}
     for side in sides:
         if (found := losses.get(side["side"])) is not None:
             if not np.allclose(found, losses["full"], rtol=1e-3, atol=1e-3):

@@ -17,7 +17,7 @@ import numpy as np
 from converter.ir.view import View
 from converter.program.class_names import FREE
 from converter.program.file import ProgramFile
-from converter.program.manifest import LOSS_OF_STEP, Manifest, StateTensor
+from converter.program.manifest import LOSS_OF_STEP, ClassHead, Manifest, StateTensor
 from converter.support.errors import UsageError, nearest
 from converter.support.words import counted
 
@@ -82,6 +82,8 @@ class Exchange:
         personal: those that stay at home.
         slots: those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are
             none of them.
+        at_home: tensors of the program that stay here: those that are personal, and with a last layer that has room for
+            classes their names.
         kept: tensors of the program that a client has from round to round, with their shapes as stored: slots, what is
             personal, and its slots.
         norm: the largest L2 norm of all trained arrays together that is taken.
@@ -97,8 +99,8 @@ class Exchange:
             personal: patterns of names, `head/*`: what they match trains, and does not travel (FedPer).
 
         Raises:
-            UsageError: a pattern matches nothing, nothing is left to share, its trained channels are chosen on the
-                device, so that no two mean the same, or an older
+            UsageError: a pattern matches nothing, or half of a last layer with room for classes, nothing is left to
+                share, its trained channels are chosen on the device, so that no two mean the same, or an older
                 Pocketune built it.
         """
         manifest = program.manifest
@@ -117,6 +119,7 @@ class Exchange:
         }
         head = manifest.head
         self._later = None if head is None or head.names is None else (head.bias, head.own)
+        self.at_home = [one.tensor for one in self.personal.values()] + _names_at_home(head, self.personal)
         built = self.sent({t.tensor: program.initial(t) for t in kept if t.name in self.trained})
         numbers = sum(array.size for array in built.values())
         self.norm = _NORMS * self._norm(built) + _EACH * sqrt(numbers) if norm is None else norm
@@ -230,6 +233,20 @@ def _personal(trained: Mapping[str, Travelling], patterns: list[str]) -> dict[st
             f"personal: {', '.join(patterns)} match all that trains, so nothing is shared", page="federated"
         )
     return found
+
+
+def _names_at_home(head: ClassHead | None, personal: Mapping[str, Travelling]) -> list[str]:
+    """Return the tensor with the names of classes where their layer is personal. Raises UsageError where half is."""
+    if head is None or head.names is None:
+        return []
+    stay = {name for name in (head.kernel, head.bias) if name in personal}
+    if len(stay) == 1:
+        raise UsageError(
+            f"personal: {min(stay)} stays here and the rest of the last layer does not, which has room for classes: a "
+            f"class that is added here is in {head.kernel} and {head.bias}, so both stay or none",
+            page="federated",
+        )
+    return [head.names] if stay else []
 
 
 def identity_of(manifest: Manifest) -> str:

@@ -63,7 +63,7 @@ class Participant:
         if self._own is not None and self._own.exists():
             self._session.restore(self._own)
             held = self._session.state()
-            self._built |= {one.tensor: held[one.tensor] for one in self.exchange.personal.values()}
+            self._built |= {tensor: held[tensor] for tensor in self.exchange.at_home}
         self._lock = threading.Lock()
 
     def train(
@@ -111,7 +111,7 @@ class Participant:
             sent = {name: own[name] for name in arrays}  # in the server's order, which Flower's mods go by
             if self._own is not None:
                 self._session.save(self._own)
-                self._built |= {one.tensor: state[one.tensor] for one in self.exchange.personal.values()}
+                self._built |= {tensor: state[tensor] for tensor in self.exchange.at_home}
             return sent, figures, {tensor: state[tensor] for tensor in self.exchange.kept}
 
     def evaluate(self, arrays: Arrays, config: Mapping[str, Any], data: Any, slots: Arrays = _NOTHING) -> Figures:

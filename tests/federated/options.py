@@ -2,16 +2,18 @@
 
     python -m tests.federated.options
 
-It writes `options.tflite` and `options.json` into `tests/federated/recorded`: a program with Adam and FedProx's term,
-and for each case what is personal, the configs of its rounds, and what the client in Python has after them. The clients
-in Kotlin and TypeScript do the same rounds. What Python's client gives is compared with JAX and NumPy elsewhere
-(`test_proximal.py`, `runs/test_personal.py`). There are names and patterns, too, with what Python's `fnmatch` says.
+It writes `options.tflite`, `room.tflite` and `options.json` into `tests/federated/recorded`: a program with Adam and
+FedProx's term, one of two classes with room for two, and for each case what is personal, the configs of its rounds, and
+what the client in Python has after them. The clients in Kotlin and TypeScript do the same rounds. What Python's client
+gives is compared with JAX and NumPy elsewhere (`test_proximal.py`, `runs/test_personal.py`,
+`runs/test_room_for_classes.py`). There are names and patterns, too, with what Python's `fnmatch` says.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ import numpy as np
 
 import converter
 import jax_frontend
-from converter.federated import Participant, read_rows
+from converter.federated import Exchange, Participant, read_rows
+from converter.program.file import read_program
 from converter.runtime import TrainingSession
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
@@ -78,6 +81,18 @@ def built() -> bytes:
     return converter.build(model, update={"next/w": 1, "head/*": 1}, batch=8, **asked).data
 
 
+def with_room() -> bytes:
+    """A program of the same net that knows two classes, with room for the third of the rows and one more."""
+    rng = np.random.default_rng(6)
+    shapes = {"hidden": {"w": (8, 4)}, "next": {"w": (4, 4)}, "head": {"w": (4, 2), "b": (2,)}}
+    params = jax.tree.map(
+        lambda s: rng.normal(0, 0.4, s).astype(np.float32), shapes, is_leaf=lambda s: isinstance(s, tuple)
+    )
+    model = jax_frontend.Model(net, params, inputs=[jax.ShapeDtypeStruct((1, 8), np.float32)])
+    asked = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "check": False}
+    return converter.build(model, update={"next/w": 1, "head/*": 1}, batch=20, classes="2+2", **asked).data
+
+
 def answered(program: bytes, case: str) -> dict[str, Any]:
     """What Python's client has after the rounds of a case, in each of which it is sent what it answered before."""
     patterns, travel, rounds = CASES[case]
@@ -103,6 +118,21 @@ def answered(program: bytes, case: str) -> dict[str, Any]:
     }
 
 
+def in_room(program: bytes) -> dict[str, Any]:
+    """How good a client in Python is before and after a round in which a class of its own stays at home."""
+    with tempfile.TemporaryDirectory() as folder, TrainingSession(program) as session:
+        own = Path(folder, "own.state")
+        sent = Exchange(read_program(program), personal=HEAD).sent(session.state())
+        session.add_class("mine")
+        session.save(own)
+        client, rows = Participant(program, personal=HEAD, own=own), read_rows(RECORDED / "rows.npz")
+        config = {"program": client.exchange.identity, "learning-rate": 0.5}
+        before = client.evaluate(sent, config, rows)["loss"]
+        arrays, _, _ = client.train(sent, config, rows, {})
+        after = client.evaluate(arrays, config, rows)["loss"]
+    return {"sent": {name: _listed(array) for name, array in sent.items()}, "before": before, "after": after}
+
+
 def matched() -> list[list[Any]]:
     """Patterns, names, and whether they match."""
     return [[pattern, name, fnmatch.fnmatchcase(name, pattern)] for pattern in PATTERNS for name in NAMES]
@@ -113,6 +143,7 @@ def record() -> dict[str, Any]:
     program = (RECORDED / "options.tflite").read_bytes()
     return {
         "cases": {case: answered(program, case) for case in CASES},
+        "room": in_room((RECORDED / "room.tflite").read_bytes()),
         "patterns": matched(),
     }
 
@@ -123,4 +154,5 @@ def _listed(array: np.ndarray) -> dict[str, Any]:
 
 if __name__ == "__main__":
     (RECORDED / "options.tflite").write_bytes(built())
+    (RECORDED / "room.tflite").write_bytes(with_room())
     (RECORDED / "options.json").write_text(json.dumps(record()) + "\n")

@@ -97,6 +97,14 @@ def test_what_is_recorded_of_options_is_what_the_client_does(case: str) -> None:
     )
 
 
+def test_what_is_recorded_of_a_class_that_stays_at_home_is_what_the_client_does() -> None:
+    wanted = json.loads((RECORDED / "options.json").read_text())["room"]
+    found = options.in_room((RECORDED / "room.tflite").read_bytes())
+    assert [found["before"], found["after"]] == pytest.approx([wanted["before"], wanted["after"]], rel=1e-5)
+    assert found["after"] < found["before"]
+    assert list(found["sent"]) == ["next/w"]
+
+
 def test_what_is_recorded_of_patterns_is_what_python_says() -> None:
     matches = json.loads((RECORDED / "options.json").read_text())["patterns"]
     assert matches == options.matched()

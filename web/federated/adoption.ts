@@ -1,5 +1,6 @@
 import type { Bytes, Trainer } from "../trainer.ts";
 import { calledOf } from "./identity.ts";
+import { namesAtHome } from "./patterns.ts";
 
 /**
  * What becomes of a user's state when others have trained the same model. `mine`: nothing changes. `shared`: all that trains is
@@ -10,7 +11,8 @@ export type Take = "mine" | "shared" | "both";
 /**
  * Takes a shared state (`Participant.shared`) over into the user's own, and saves it as a generation, whose number it gives;
  * `rollback` undoes it. The optimizer begins anew. Null where nothing changed. `isOwn` says with `both` whether a tensor is the
- * user's own, by the model's name: `(name) => name.startsWith("head/")`.
+ * user's own, by the model's name: `(name) => name.startsWith("head/")`. The names of classes stay with a last layer that has
+ * room for them.
  */
 export async function adopt(
   trainer: Trainer,
@@ -24,7 +26,7 @@ export async function adopt(
     await trainer.restore(shared);
     if (take === "both") {
       const own = trainer.program.manifest.stateTensors.filter((it) => !it.slot && isOwn(calledOf(it)));
-      const names = new Set(own.map((it) => it.tensor));
+      const names = new Set([...own.map((it) => it.tensor), namesAtHome(trainer.program, isOwn)]);
       await trainer.putTensors(new Map([...mine].filter(([name]) => names.has(name))));
     }
     return await trainer.save();

@@ -2,7 +2,7 @@ import { type Bytes, type Program, places, type StateTensor } from "../trainer.t
 import { RefusedRoundError } from "./errors.ts";
 import { calledOf, federatedIdentity, LOSS_OF_STEP } from "./identity.ts";
 import { product, type Tensor } from "./npy.ts";
-import { personalIn } from "./patterns.ts";
+import { namesAtHome, personalIn } from "./patterns.ts";
 
 /** Slots of FedProx's term, which a round sets. */
 const [MU, ANCHOR] = ["/proximal_mu", "/proximal_anchor/"];
@@ -63,6 +63,8 @@ export class Exchange {
     readonly trained: ReadonlyMap<string, Travelling>,
     /** Those that stay at home (FedPer). */
     readonly personal: ReadonlyMap<string, Travelling>,
+    /** Tensors of the program that stay here: those that are personal, and with a last layer that has room for classes their names. */
+    private readonly atHome: readonly string[],
     /** Those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are none of them. */
     readonly slots: ReadonlyMap<string, Travelling>,
     /** Tensors of the program that a client has from round to round: slots, what is personal, and its slots. */
@@ -103,7 +105,20 @@ export class Exchange {
     const built = new Map(shared.map((it) => [calledOf(it), new Travelling(it).sent(program.initial(it))]));
     const proximal = { mu, anchors: new Map(anchors) };
     const identity = await federatedIdentity(manifest);
-    return new Exchange(identity, trained, personal, slots, kept, proximal, head?.names ? head : null, bound, built);
+    const names = namesAtHome(program, (name) => personal.has(name));
+    const atHome = [...[...personal.values()].map(({ tensor }) => tensor), ...(names === null ? [] : [names])];
+    return new Exchange(
+      identity,
+      trained,
+      personal,
+      atHome,
+      slots,
+      kept,
+      proximal,
+      head?.names ? head : null,
+      bound,
+      built,
+    );
   }
 
   /** The largest L2 norm of all trained arrays together that is taken. */
@@ -172,12 +187,9 @@ export class Exchange {
     return all;
   }
 
-  /** What of a state is personal. */
+  /** What of a state stays here. */
   personalOf(state: ReadonlyMap<string, Bytes>): Map<string, Bytes> {
-    const given = [...this.personal.values()].map(
-      ({ tensor }) => [tensor, state.get(tensor) ?? new Uint8Array()] as const,
-    );
-    return new Map(given);
+    return new Map(this.atHome.map((tensor) => [tensor, state.get(tensor) ?? new Uint8Array()] as const));
   }
 
   /** Whether what a server sent has the optimizer's slots, which it then gets back. */

@@ -1,4 +1,4 @@
-import { InputError } from "../trainer.ts";
+import { InputError, type Program } from "../trainer.ts";
 
 /**
  * The names that patterns match, as Python's `fnmatch.fnmatchcase` reads them: `*` (also over slashes), `?`, `[a-z]`, `[!a-z]`.
@@ -15,6 +15,23 @@ export function personalIn(names: readonly string[], patterns: readonly string[]
     throw new InputError(`personal: ${patterns.join(", ")} match all that trains, so nothing is shared`);
   }
   return new Set(found);
+}
+
+/**
+ * The tensor with the names of classes that stays with their layer; null: there is none, or the layer does not stay. Throws
+ * InputError: half of the layer stays.
+ */
+export function namesAtHome(program: Program, isOwn: (name: string) => boolean): string | null {
+  const { head } = program.manifest.fields;
+  if (!head?.names) return null;
+  const stay = [head.kernel, head.bias].filter(isOwn);
+  if (stay.length === 1) {
+    throw new InputError(
+      `personal: ${stay[0]} stays here and the rest of the last layer does not, which has room for classes: a class that is ` +
+        `added here is in ${head.kernel} and ${head.bias}, so both stay or none`,
+    );
+  }
+  return stay.length > 0 ? head.names : null;
 }
 
 /** A pattern as a regular expression of a whole name. */

@@ -21,9 +21,11 @@ interface Case {
   readonly judged: number;
 }
 
-const recorded: { cases: Record<string, Case>; patterns: [string, string, boolean][] } = JSON.parse(
-  new TextDecoder().decode(file("options.json")),
-);
+const recorded: {
+  cases: Record<string, Case>;
+  room: { sent: Listed; before: number; after: number };
+  patterns: [string, string, boolean][];
+} = JSON.parse(new TextDecoder().decode(file("options.json")));
 const runtime = inNode();
 const program = await Program.open(file("options.tflite"));
 const head = recorded.cases["a personal head"] ?? assert.fail();
@@ -130,6 +132,42 @@ test("a server of other patterns is refused, and so are patterns that leave noth
   await other.write({ "own.state": new Uint8Array(99) });
   await assert.rejects(participant(head.personal, other), { name: "DamagedStateError" });
   await Promise.all([own.close(), plain.close()]);
+});
+
+test("classes that were added to a personal layer stay with their names", async () => {
+  const room = await Program.open(file("room.tflite"));
+  const store = new MemoryStore();
+  const open = async (...personal: string[]) => await Participant.open(room, runtime, store, {}, personal);
+  const trainer = await Trainer.open(room, runtime, new MemoryStore());
+  await trainer.addClass("mine");
+  const names = ["0", "1", "mine", null];
+  await store.write({ "own.state": await trainer.export() });
+  const own = await open("head/*");
+  const config = new Map<string, string | number>([
+    ["program", own.identity],
+    ["learning-rate", 0.5],
+  ]);
+  const judged = async (arrays: ReadonlyMap<string, Tensor>) =>
+    Number((await own.evaluate(arrays, config, rows(), new Map())).loss);
+  const sent = tensorsOf(recorded.room.sent);
+  assert.ok(Math.abs((await judged(sent)) - recorded.room.before) < 1e-4);
+  const trained = await own.train(sent, config, rows(), new Map());
+  assert.ok(Math.abs((await judged(trained.arrays)) - recorded.room.after) < 1e-4);
+  const shared = (await own.shared()) ?? assert.fail();
+  await trainer.addClass("another");
+  await adopt(trainer, shared, "both", (name) => name.startsWith("head/"));
+  assert.deepEqual(await trainer.classes(), ["0", "1", "mine", "another"]);
+  await adopt(trainer, shared, "shared");
+  assert.deepEqual(await trainer.classes(), names);
+  await trainer.restore((await own.own()) ?? assert.fail());
+  assert.deepEqual(await trainer.classes(), names);
+  const half = /head\/. stays here and the rest of the last layer does not/;
+  await assert.rejects(
+    adopt(trainer, shared, "both", (name) => name === "head/b"),
+    half,
+  );
+  await assert.rejects(open("head/w"), half);
+  await Promise.all([own.close(), trainer.close()]);
 });
 
 test("patterns match what Python's match", () => {

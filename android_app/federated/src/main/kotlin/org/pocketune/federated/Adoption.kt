@@ -19,7 +19,7 @@ enum class Take {
 
 /**
  * Takes a shared state over into the user's own, and saves it as a generation; `Trainer.rollback` undoes it. The optimizer
- * begins anew.
+ * begins anew. The names of classes stay with a last layer that has room for them.
  *
  * @param shared [Participant.shared].
  * @param isOwn with [Take.BOTH], whether a tensor is the user's own, by the model's name: `{ it.startsWith("head/") }`.
@@ -31,7 +31,8 @@ suspend fun Trainer.adopt(shared: File, take: Take, isOwn: (String) -> Boolean =
     try {
         restore(shared)
         if (take == Take.BOTH) {
-            val own = program.manifest.stateTensors.filter { !it.slot && isOwn(it.called) }.map { it.tensor }.toSet()
+            val own = program.manifest.stateTensors.filter { !it.slot && isOwn(it.called) }.map { it.tensor } +
+                listOfNotNull(namesAtHome(program.manifest.head, isOwn))
             putTensors(mine.filterKeys { it in own })
         }
         return save()

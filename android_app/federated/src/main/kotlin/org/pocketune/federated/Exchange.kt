@@ -59,6 +59,10 @@ internal class Exchange(program: Program, bound: Double? = null, patterns: List<
     /** The trained tensors that stay at home, by the model's names (FedPer). */
     val personal: Map<String, Travelling> = personalIn(weights.keys, patterns).associateWith(weights::getValue)
 
+    /** Tensors of the program that stay here: those that are personal, and with a last layer that has room for classes their names. */
+    val atHome: Set<String> =
+        personal.values.mapTo(LinkedHashSet()) { it.tensor } + listOfNotNull(namesAtHome(program.manifest.head, personal::containsKey))
+
     /** The trained tensors and statistics that are shared, by the model's names. */
     val trained: Map<String, Travelling> = weights - personal.keys
 

@@ -142,7 +142,7 @@ class Participant private constructor(
     }
 
     private fun personalOf(state: Map<String, ByteBuffer>): Map<String, ByteBuffer> =
-        exchange.personal.values.associate { it.tensor to state.getValue(it.tensor) }
+        exchange.atHome.associateWith(state::getValue)
 
     private fun plan(config: Map<String, Any>): RoundPlan {
         val asked = config["program"]

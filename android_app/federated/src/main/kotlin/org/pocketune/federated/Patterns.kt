@@ -1,5 +1,6 @@
 package org.pocketune.federated
 
+import org.pocketune.trainer.ClassHead
 import org.pocketune.trainer.InputException
 
 /**
@@ -17,6 +18,23 @@ internal fun personalIn(names: Collection<String>, patterns: List<String>): Set<
         throw InputException("personal: ${patterns.joinToString()} match all that trains, so nothing is shared")
     }
     return found
+}
+
+/**
+ * The tensor with the names of classes that stays with their layer; null: there is none, or the layer does not stay.
+ *
+ * @throws InputException half of the layer stays.
+ */
+internal fun namesAtHome(head: ClassHead?, isOwn: (String) -> Boolean): String? {
+    val names = head?.names ?: return null
+    val stay = listOf(head.kernel, head.bias).filter(isOwn)
+    if (stay.size == 1) {
+        throw InputException(
+            "personal: ${stay.single()} stays here and the rest of the last layer does not, which has room for classes: a class " +
+                "that is added here is in ${head.kernel} and ${head.bias}, so both stay or none",
+        )
+    }
+    return names.takeIf { stay.isNotEmpty() }
 }
 
 /** A pattern as a regular expression of a whole name. */

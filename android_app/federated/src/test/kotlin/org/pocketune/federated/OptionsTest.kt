@@ -118,6 +118,41 @@ class OptionsTest {
     }
 
     @Test
+    fun `classes that were added to a personal layer stay with their names`(): Unit = runBlocking {
+        loadAndroid()
+        val room = Program.open(File(Recorded.folder, "room.tflite"))
+        val wanted = recorded.getValue("room").jsonObject
+        val sent = Recorded.tensors(wanted.getValue("sent"))
+        val file = File(folder, "own.state")
+        suspend fun open(vararg personal: String) =
+            Participant.open(room, TfliteRuntimeFactory(), File(folder, "room"), personal = personal.toList(), own = file)
+        Trainer.open(room, TfliteRuntimeFactory(), Store(File(folder, "mine"))).use { trainer ->
+            trainer.addClass("mine")
+            val names = listOf("0", "1", "mine", null)
+            trainer.export(file)
+            open("head/*").use { participant ->
+                val config = mapOf("program" to participant.identity, "learning-rate" to 0.5)
+                suspend fun judged(arrays: Map<String, Tensor>) =
+                    participant.evaluate(arrays, config, Recorded.rows, emptyMap()).getValue("loss").toDouble()
+                assertEquals(wanted.getValue("before").jsonPrimitive.double, judged(sent), 1e-4)
+                val trained = participant.train(sent, config, Recorded.rows, emptyMap())
+                assertEquals(wanted.getValue("after").jsonPrimitive.double, judged(trained.arrays), 1e-4)
+            }
+            trainer.addClass("another")
+            trainer.adopt(File(folder, "room/shared.state"), Take.BOTH) { it.startsWith("head/") }
+            assertEquals(listOf("0", "1", "mine", "another"), trainer.classes())
+            trainer.adopt(File(folder, "room/shared.state"), Take.SHARED)
+            assertEquals(names, trainer.classes())
+            trainer.restore(file)
+            assertEquals(names, trainer.classes())
+            assertFailsWith<InputException> { trainer.adopt(file, Take.BOTH) { it == "head/b" } }
+            assertEquals(names, trainer.classes())
+        }
+        val half = assertFailsWith<InputException> { open("head/w") }.message!!
+        assertContains(half, "head/w stays here and the rest of the last layer does not")
+    }
+
+    @Test
     fun `a server of other patterns is refused, and so are patterns that leave nothing`(): Unit = runBlocking {
         suspend fun refused(participant: Participant, arrays: Map<String, Tensor>) =
             assertFailsWith<RefusedRoundException> { participant.train(arrays, config(participant, 1), Recorded.rows, emptyMap()) }.message!!

@@ -1,0 +1,1 @@
+"""Random combinations of what a session does with classes, beside JAX, optax and scikit-learn."""

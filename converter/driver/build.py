@@ -108,7 +108,7 @@ def make_heads(models: Mapping[str, Any], options: Mapping[str, Any]) -> Heads:
     own = options_of_heads(options, list(models))
     begun = {head: plan(model, own[head], needs_weights=True).begin() for head, model in models.items()}
     with uncollected():
-        made = heads_of(begun)
+        made = heads_of(begun, own)
     for program in made.programs.values():
         if program.quantization is not None:
             program.quantization.warn(stacklevel=3)

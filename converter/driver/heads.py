@@ -28,6 +28,8 @@ from converter.support.files import Mapped, write_atomically
 
 #: What a head offers: all on features, which no other signature than that holds the frozen layers.
 SIGNATURES = (FEATURES, *(f"{name}{ON_FEATURES}" for name in ("train", "evaluate", "infer")))
+#: Options on which depends what features hold, or how many rows of them.
+_OF_BACKBONE = ("batch", "cut", "frozen", "head_reads", "length", "preprocess", "update")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def options_of_heads(given: Mapping[str, Any], names: Sequence[str]) -> dict[str
     }
 
 
-def check_heads(parts: Mapping[str, Parts]) -> None:
+def check_heads(parts: Mapping[str, Parts], options: Mapping[str, Options]) -> None:
     """Raise UsageError unless the heads are for variables on a CPU, and their frozen first layers are the same."""
     (first, one), *others = parts.items()
     for name, part in parts.items():
@@ -99,9 +101,23 @@ def check_heads(parts: Mapping[str, Parts]) -> None:
         if where is not None:
             raise UsageError(
                 f"the heads {first} and {name} have no backbone in common: their frozen first layers differ at "
-                f"{where}. Build them of models that share these layers and their weights, with the same batch",
+                f"{where}. {_how_alike(first, options[first], name, options[name])}",
                 page="arguments",
             )
+
+
+def _how_alike(one: str, its: Options, other: str, theirs: Options) -> str:
+    """Return what would give two heads the same frozen first layers, as a sentence."""
+    asked = [(option, getattr(its, option), getattr(theirs, option)) for option in _OF_BACKBONE]
+    differ = [f"{option}={a!r} is of {one} and {option}={b!r} of {other}" for option, a, b in asked if a != b]
+    if differ:
+        return f"{'; '.join(differ)}: what features hold depends on it, so give both the same"
+    if str(its.update).startswith("skip-lora"):
+        return (
+            f"update={its.update!r} keeps the last layer frozen and its outputs among the features, so heads with "
+            "layers of their own do not share them: take update='head'"
+        )
+    return "Build them of models that share these layers and their weights"
 
 
 def _difference(one: Graph, other: Graph) -> str | None:
@@ -154,11 +170,11 @@ def joined(parts: Mapping[str, Parts]) -> Draft:
     return draft(subgraphs, metadata, said, stored, derived, in_order, one.numbered, one.shares)
 
 
-def heads_of(begun: Mapping[str, Begun]) -> Heads:
-    """Return the file of several heads. Raises UsageError where they have no backbone in common."""
+def heads_of(begun: Mapping[str, Begun], options: Mapping[str, Options]) -> Heads:
+    """Return the file of several heads, built by these options. Raises UsageError where they share no backbone."""
     named = {head: one._replace(parts=_named(one.parts, head)) for head, one in begun.items()}
     parts = {head: one.parts for head, one in named.items()}
-    check_heads(parts)
+    check_heads(parts, options)
     data = put_together(joined(parts), [graph for one in named.values() for graph in one.graphs])
     return Heads(data, {head: one.within(data, head) for head, one in named.items()})
 

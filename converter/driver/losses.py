@@ -154,4 +154,4 @@ def _check_targets(loss: Loss, outputs: Mapping[str, Value], targets: Any) -> No
     named = {f"{TARGET}/{name}": kind for name, kind in said.items()} if isinstance(said, dict) else {TARGET: said}
     if loss.outputs in (None, len(types)) and named != taken:
         wanted = ", ".join(f"{name} as {kind}" for name, kind in taken.items()) or "no y"
-        raise UsageError(f"the loss {loss.name} takes {wanted}, which is not what y= says: leave y out", page="models")
+        raise UsageError(f"the loss {loss.title} takes {wanted}, which is not what y= says: leave y out", page="models")

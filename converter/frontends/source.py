@@ -132,6 +132,16 @@ class Library(ABC):
         """
         return None
 
+    def of_classes(self, loss: Any, before: int, classes: int) -> Any:
+        """Return a loss as it is of another number of classes: other than it is where it holds a number for each.
+
+        Args:
+            loss: anything.
+            before: of how many classes it is.
+            classes: of how many it is to be: the first ones, or others after them.
+        """
+        return loss
+
     def reads(self, optimizer: Any) -> bool:
         """Return whether something is an optimizer of the library."""
         return False

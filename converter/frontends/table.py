@@ -132,6 +132,13 @@ def loss_of(loss: Any, outputs: Mapping[str, Value], targets: Any, own: Library 
     return next((made for made in read if made is not None), None)
 
 
+def of_classes(loss: Any, before: int, classes: int, own: Library | None) -> Any:
+    """Return a loss of any library, or none, as it is of another number of classes; arguments as of `Library`'s."""
+    for library in _libraries(own):
+        loss = library.of_classes(loss, before, classes)
+    return loss
+
+
 def reader_of(optimizer: Any, own: Library | None = None) -> Library | None:
     """Return the library whose optimizer something is; None: it is a name, or one of optax.
 

@@ -183,6 +183,26 @@ def test_another_backbone_is_refused_by_its_first_layer() -> None:
         converter.build_heads(models(second=other), update="head", batch=BATCH)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"head_reads": {"birds": "blocks", "frogs": None}}, "head_reads='blocks' is of birds and head_reads=None of"),
+        (
+            {"update": {"birds": "skip-lora-2", "frogs": "head"}},
+            "update='skip-lora-2' is of birds and update='head' of",
+        ),
+        ({"batch": {"birds": 4, "frogs": 8}}, "batch=4 is of birds and batch=8 of frogs"),
+        (
+            {"update": "skip-lora-2"},
+            "update='skip-lora-2' keeps the last layer frozen and its outputs among the features",
+        ),
+    ],
+)
+def test_options_that_leave_no_backbone_in_common_are_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=f"the heads birds and frogs have no backbone in common: .* {said}"):
+        build(**options)
+
+
 def test_what_is_refused() -> None:
     for options, said in (
         ({"signatures": ("train", "infer")}, "leave them out"),

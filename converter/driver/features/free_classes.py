@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from converter.driver.compilation import Compilation
 from converter.driver.losses import import_loss
 from converter.frontends.class_room import LastLayer, Room
+from converter.frontends.table import of_classes as of_classes_by_library
 from converter.ir import Builder, Graph, TensorType, is_described
 from converter.ir.evaluate import evaluate
 from converter.program.class_names import FREE
@@ -31,26 +33,54 @@ _STEPS = 50_000
 _NEARER = 100.0
 
 
+class _Like(NamedTuple):
+    """What y= says of targets."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
 def check_loss(c: Compilation, layer: LastLayer, room: Room) -> None:
     """Raise UsageError where the loss is not that of the known classes alone."""
     rng, rows = np.random.default_rng(0), layer.sum.output.shape[0]
     logits = rng.normal(size=(rows, room.total)).astype(np.float32)
-    labels = rng.integers(0, room.own, rows)
+    known = max(room.own, 2)  # of a single class a softmax is no loss: one has come then
+    labels = rng.integers(0, known, rows)
     found = []
     for bias in (FREE, 2 * FREE):
-        free = logits[:, room.own :] + np.float32(bias)
-        found.append(_loss_of(c.goal, layer, np.concatenate([logits[:, : room.own], free], 1), labels))
-    if isinstance(c.loss, str | Loss) and room.own > 1:  # of one class, or by a function, it is not known what it were
-        goal = import_loss(c.loss, _ending(layer, rows, room.own), c.options.y, None, c.source.library)
-        found.append(_loss_of(goal, layer, logits[:, : room.own], labels))
+        free = logits[:, known:] + np.float32(bias)
+        found.append(_loss_of(c.goal, layer, np.concatenate([logits[:, :known], free], 1), labels))
+    if (goal := _of_classes(c, layer, rows, room, known)) is not None:
+        found.append(_loss_of(goal, layer, logits[:, :known], labels))
     if not np.allclose(found[1:], found[0], rtol=_ROUNDING, atol=_ROUNDING**2):
         raise UsageError(
-            f"classes='{room}': the loss {c.goal.name} is not that of the known classes alone: classes that are not "
-            "there yet count in it, as in label smoothing and in losses that compare numbers. Take "
-            "sparse_categorical_crossentropy or categorical_crossentropy without label smoothing, in whose softmax "
-            "these have no share",
+            f"classes='{room}': the loss {c.goal.title} is not that of the known classes alone: classes that are not "
+            "there yet count in it, as in label smoothing, in means over classes and in losses that compare numbers. "
+            "Take a cross entropy of a softmax without label smoothing (sparse_categorical_crossentropy, "
+            "categorical_crossentropy), in which these have no share",
             page="losses",
         )
+
+
+def _of_classes(c: Compilation, layer: LastLayer, rows: int, room: Room, classes: int) -> Loss | JointLoss | None:
+    """Return the loss of a model of another number of classes; None where the user's own code is of one number."""
+
+    def of_classes(y: Any) -> Any:
+        if isinstance(y, Mapping):
+            return {name: of_classes(one) for name, one in y.items()}
+        if isinstance(y, list | tuple):
+            return tuple(map(of_classes, y))
+        is_of_classes = len(y.shape) > 1 and y.shape[-1] == room.total
+        return _Like((*y.shape[:-1], classes), y.dtype) if is_of_classes else y
+
+    loss = of_classes_by_library(c.loss, room.total, classes, c.source.library)
+    y = None if c.options.y is None else of_classes(c.options.y)
+    try:
+        return import_loss(loss, _ending(layer, rows, classes), y, None, c.source.library)
+    except Exception:
+        if isinstance(loss, str | Loss):
+            raise
+        return None
 
 
 def _ending(layer: LastLayer, rows: int, classes: int) -> Graph:

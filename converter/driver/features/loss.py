@@ -10,6 +10,7 @@ from converter.driver.compilation import Compilation
 from converter.driver.features.blocks import contracted_as_stored, with_few_logits
 from converter.driver.losses import import_loss
 from converter.driver.requests import check_fisher
+from converter.frontends.class_room import room_of
 from converter.ir import Graph, is_described
 from converter.ir.random_numbers import call_counter
 from converter.passes.canonical import canonicalize
@@ -67,7 +68,7 @@ def _check_rows(c: Compilation, goal: Loss | JointLoss) -> None:
             "the two out (weight decay of the optimizer, as of adamw, is none of the loss)",
             page="gradients",
         )
-    if summed := [part.name for part in parts if part.summed]:
+    if summed := [part.title for part in parts if part.summed]:
         raise UsageError(
             f"row_clipping clips before the mean over rows is taken, and the loss {', '.join(summed)} is their sum: "
             "take one that is a mean",
@@ -99,7 +100,7 @@ def _near_base(c: Compilation, goal: Loss | JointLoss) -> Loss | JointLoss:
         )
     if loss.link is None:
         raise UsageError(
-            f"keep_base compares probabilities with those of the base, and the loss {loss.name} is not known to read "
+            f"keep_base compares probabilities with those of the base, and the loss {loss.title} is not known to read "
             "any: take a cross entropy by its name (sparse_categorical_crossentropy, binary_crossentropy, next_token), "
             "or leave keep_base out",
             page="losses",
@@ -116,7 +117,15 @@ def _near_base(c: Compilation, goal: Loss | JointLoss) -> Loss | JointLoss:
 
 def _loss(c: Compilation, forward: Graph) -> Loss | JointLoss:
     """The loss of a forward graph, in the form that a step in parts needs where the batch is taken so."""
-    made = import_loss(c.loss, forward, c.options.y, c.options.loss_weights, c.source.library)
+    try:
+        made = import_loss(c.loss, forward, c.options.y, c.options.loss_weights, c.source.library)
+    except Exception as error:
+        if (room := room_of(c.options.classes)) is not None and not isinstance(c.loss, str | Loss):
+            error.add_note(
+                f"classes='{room}': the output has {room.total} classes, those that may come too: what the loss holds "
+                "for each class, and y=, are of as many."
+            )
+        raise
     in_parts = c.request.accumulates or c.options.memory_budget is not None or "fisher" in c.request.signatures
     return made.for_parts() if in_parts else made
 

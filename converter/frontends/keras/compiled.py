@@ -193,9 +193,16 @@ def _one_loss(entry: Any) -> Loss:
     try:
         made = named_loss(name, **options)
         needs_link = link is not None and not from_logits
-        return replace(made, needs_link=needs_link, needs_logits=from_logits, summed=summed)
+        return replace(made, needs_link=needs_link, needs_logits=from_logits, summed=summed, given_as=_title(entry))
     except Exception as error:
         raise Unreadable(str(error)) from None
+
+
+def _title(entry: Any) -> str:
+    """Return what Keras calls a loss that it has."""
+    if not isinstance(entry, Mapping):
+        return str(entry)
+    return str(entry.get("config") if entry.get("class_name") == "function" else entry.get("class_name"))
 
 
 def _named(entry: Any) -> tuple[str, dict[str, Any]]:

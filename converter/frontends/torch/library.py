@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from converter.frontends.source import Library, Source
 from converter.frontends.torch.losses.recognition import is_loss
-from converter.frontends.torch.losses.taken import loss_of
+from converter.frontends.torch.losses.taken import loss_of, of_classes
 from converter.frontends.torch.optimizers import is_optimizer, optimized, read_optimizer
 from converter.ir import Graph, Value, ops, reachable
 from converter.support.notes import Note
@@ -29,6 +29,9 @@ class TorchLibrary(Library):
 
     def loss(self, loss: Any, outputs: Mapping[str, Value], targets: Any, own: bool) -> Loss | None:
         return loss_of(loss, outputs, targets) if is_loss(loss, own) else None
+
+    def of_classes(self, loss: Any, before: int, classes: int) -> Any:
+        return of_classes(loss, before, classes) if is_loss(loss) else loss
 
     def reads(self, optimizer: Any) -> bool:
         return is_optimizer(optimizer)

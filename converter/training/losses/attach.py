@@ -158,12 +158,12 @@ def _activities(b: Builder, graph: Graph) -> list[Value]:
 def _check_parts(parts: list[LossPart]) -> None:
     for part in parts:
         if part.term.loss.summed:
-            why = f"the loss {part.term.loss.name} is the sum of its rows (reduction='sum'), and a step's sum"
+            why = f"the loss {part.term.loss.title} is the sum of its rows (reduction='sum'), and a step's sum"
         elif part.mask is not None:
             asked = "model masks its output (Masking, mask_zero)"
             if part.term.loss.places:
                 said = "counts labels by their class or leaves some out (weight=, ignore_index=)"
-                asked = f"loss {part.term.loss.name} {said}"
+                asked = f"loss {part.term.loss.title} {said}"
             why = f"the {asked}, and a step's mean over what counts"
         else:
             continue
@@ -179,8 +179,8 @@ def _check_rows(parts: list[LossPart]) -> None:
             continue
         why = "is the sum of its rows" if part.term.loss.summed else "is a mean over the places that count in all rows"
         raise UsageError(
-            f"row_losses='on': the loss {part.term.loss.name} {why}, so no row has a loss of its own: take one that is "
-            "the mean of its rows, or leave row_losses out",
+            f"row_losses='on': the loss {part.term.loss.title} {why}, so no row has a loss of its own: take one that "
+            "is the mean of its rows, or leave row_losses out",
             page="losses",
         )
 
@@ -298,14 +298,14 @@ def _check_term(graph: Graph, term: Term) -> None:
     loss, outputs = term.loss, term.outputs(graph)
     if loss.outputs not in (None, 1, len(outputs)):
         raise UsageError(
-            f"the loss {loss.name} compares {loss.outputs} outputs of the model, and there are {len(outputs)}: let the "
-            "model return a tuple of so many embeddings",
+            f"the loss {loss.title} compares {loss.outputs} outputs of the model, and there are {len(outputs)}: let "
+            "the model return a tuple of so many embeddings",
             page="losses",
         )
     if loss.outputs == 1 and len(outputs) != 1:
         names = ", ".join(f"{name!r}: ..." for name in term.reads)
         raise UnsupportedError(
-            f"the loss {loss.name} takes one output and the model has {len(outputs)}: name one for each output, "
+            f"the loss {loss.title} takes one output and the model has {len(outputs)}: name one for each output, "
             f"loss={{{names}}} (None for an output that has none), or pass a function (outputs, targets) of all",
             page="losses",
         )
@@ -318,7 +318,7 @@ def _check_term(graph: Graph, term: Term) -> None:
         )
     if loss.summed and len(outputs[0].shape) < 2:
         raise UsageError(
-            f"the loss {loss.name} is summed (reduction='sum') over an output of one axis, of which Keras takes the "
+            f"the loss {loss.title} is summed (reduction='sum') over an output of one axis, of which Keras takes the "
             "mean: name the loss instead",
             page="losses",
         )
@@ -326,7 +326,7 @@ def _check_term(graph: Graph, term: Term) -> None:
         _check_logits(loss, outputs[0])
     if loss.needs_link and _folded(graph, term) is None:
         raise UsageError(
-            f"the loss {loss.name} is compiled with from_logits=False, and the model does not end in a {loss.link}: "
+            f"the loss {loss.title} is compiled with from_logits=False, and the model does not end in a {loss.link}: "
             f"name the loss, {loss.name!r}, if the output holds logits, or let the model end in the {loss.link}",
             page="losses",
         )
@@ -335,12 +335,12 @@ def _check_term(graph: Graph, term: Term) -> None:
 def _check_logits(loss: Loss, output: Value) -> None:
     if loss.link == "softmax" and len(output.shape) < 2:
         raise UsageError(
-            f"the loss {loss.name} wants logits [batch, ..., classes]; the output is {list(output.shape)}",
+            f"the loss {loss.title} wants logits [batch, ..., classes]; the output is {list(output.shape)}",
             page="losses",
         )
     if loss.link == "softmax" and output.shape[-1] == 1:
         raise UsageError(
-            f"the loss {loss.name} compares classes, and the output {list(output.shape)} has one number a row: use "
+            f"the loss {loss.title} compares classes, and the output {list(output.shape)} has one number a row: use "
             "binary_crossentropy (y is 0 or 1), or mse for a number",
             page="losses",
         )

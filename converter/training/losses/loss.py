@@ -65,6 +65,7 @@ class Loss:
         keep_base: what is added to it is so many times how far the model's probabilities are from those of the model as
             it was built (`base.py`), where there is a link.
         in_parts: the loss where a step takes a batch in parts, which cannot leave out what `places` does; None: this.
+        given_as: what its library calls it; empty: its name.
     """
 
     name: str
@@ -85,11 +86,17 @@ class Loss:
     note: str = ""
     keep_base: float = 0.0
     in_parts: Loss | None = None
+    given_as: str = ""
 
     @property
     def classifies(self) -> bool:
         """Whether the largest number of a row of the output is the answer."""
         return self.link == "softmax" and self.counts
+
+    @property
+    def title(self) -> str:
+        """For people: what it is called where they have it from."""
+        return self.given_as or self.name
 
     @property
     def stated(self) -> str:
@@ -118,9 +125,9 @@ class JointLoss:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """For people."""
-        return ", ".join(f"{part.name} of {output}" for output, part in self.parts.items())
+        return ", ".join(f"{part.title} of {output}" for output, part in self.parts.items())
 
     @property
     def classifies(self) -> bool:

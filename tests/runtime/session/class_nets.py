@@ -14,10 +14,11 @@ INPUTS, HIDDEN, OWN, LATER = 7, 9, 4, 3
 NAMES = ["one", "two", "three", "four"]
 
 
-def small_model(transposed: bool = False, softmax: bool = False, hidden: int = HIDDEN) -> Model:
+def small_model(transposed: bool = False, softmax: bool = False, hidden: int = HIDDEN, classes: int = OWN) -> Model:
     """A net of one hidden layer and random weights, its last layer [inputs, classes] or the other way round."""
     rng = np.random.default_rng(3)
-    first, last, bias = (rng.normal(size=s).astype(np.float32) for s in ((INPUTS, hidden), (hidden, OWN), (OWN,)))
+    shapes = ((INPUTS, hidden), (hidden, classes), (classes,))
+    first, last, bias = (rng.normal(size=s).astype(np.float32) for s in shapes)
 
     def apply(params: dict[str, Any], x: jax.Array) -> jax.Array:
         hidden, w = jax.nn.relu(x @ params["first"]), params["last"]["w"]

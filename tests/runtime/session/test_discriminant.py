@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -164,3 +165,43 @@ def test_the_vectors_of_the_other_languages_are_those_of_scikit_learn() -> None:
         for name, value in zip(("weights", "biases"), ours, strict=True):
             np.testing.assert_allclose(there[name], found[name], rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(value, there[name], rtol=1e-9, atol=1e-12)
+
+
+def _convolutions() -> Model:
+    rng = np.random.default_rng(0)
+    filters = [rng.normal(size=(3, 3, a, b)).astype(np.float32) / a for a, b in ((3, 8), (8, 12))]
+    last = {"w": rng.normal(size=(12, 3)).astype(np.float32), "b": np.zeros(3, np.float32)}
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        for kernel in params["filters"]:
+            x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = jax.nn.relu(x)
+        return x.mean((1, 2)) @ params["last"]["w"] + params["last"]["b"]
+
+    inputs = [jax.ShapeDtypeStruct((1, 8, 8, 3), "float32")]
+    return Model(apply, {"filters": filters, "last": last}, inputs)
+
+
+@pytest.mark.parametrize("reads", [None, "blocks/2"])
+@pytest.mark.parametrize("shrinkage", ["auto", 0.1])
+def test_of_int8_features_it_is_that_of_scikit_learn_of_the_same_integers(reads: Any, shrinkage: Any) -> None:
+    """It weighs directions in which rows vary little, which int8 rounds: a float net's is another one."""
+    rng = np.random.default_rng(1)
+    x, others = rng.random((2, 45, 8, 8, 3), np.float32)
+    y = (np.arange(45) % 3).astype(np.int32)
+    x += 0.1 * y[:, None, None, None] * rng.random((45, 1, 1, 3), np.float32)
+    options = {"classes": "3+2", "labels": None, "head_reads": reads, "frozen": "int8", "calibration": x}
+    with TrainingSession(built(_convolutions(), **options).data) as session:
+        session.set_class_means(x, y, shrinkage=shrinkage)
+        kept = [session.features(rows) for rows in (x, others)]
+        assert {rows.dtype for rows in kept} == {np.dtype(np.int8)}
+        head = session.manifest.head
+        assert head is not None
+        features, unseen = (head.scale * (rows.astype(np.float64) - head.zero_point) for rows in kept)
+        oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(features, y)
+        wanted = oracle.predict_proba(unseen)
+        found = softmax(session.infer(others).astype(np.float64), axis=1)
+        np.testing.assert_allclose(found[:, :3], wanted, atol=5e-6)
+        assert not found[:, 3:].any()
+        loss = -np.log(wanted[np.arange(45), y]).mean()
+        assert session.evaluate(others, y)["loss"] == pytest.approx(loss, rel=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Iterator
 from functools import partial
@@ -58,8 +59,8 @@ def _called(candidate: Any) -> Any:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Names in a piece of code, and in the functions and comprehensions inside of it."""
-    yield from code.co_names
+    """Names of variables in a piece of code, and in the functions and comprehensions inside of it."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)

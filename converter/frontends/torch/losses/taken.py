@@ -126,6 +126,7 @@ def _of_module(loss: Any, kind: str, types: Mapping[str, TensorType], y: dict[st
     if kind == "CTCLoss":
         raise UsageError(_NO_CTC, page="losses")
     _check_outputs(kind, types)
+    _check_weights(loss, kind, next(iter(types.values())))
     reduction = getattr(loss, "reduction", "mean")
     if reduction == "none":
         raise UsageError(
@@ -134,7 +135,7 @@ def _of_module(loss: Any, kind: str, types: Mapping[str, TensorType], y: dict[st
         )
     first, named = next(iter(types.values())), _known(loss, kind, list(types.values()), y)
     if named is not None:
-        return replace(named, summed=reduction == "sum")
+        return replace(named, summed=reduction == "sum", given_as=kind)
     alone = copy.deepcopy(loss)
     if hasattr(alone, "reduction"):
         alone.reduction = "none"
@@ -163,6 +164,28 @@ def _check_outputs(kind: str, types: Mapping[str, TensorType]) -> None:
         "let it return a tuple of them in this order",
         page="losses",
     )
+
+
+def _check_weights(loss: Any, kind: str, output: TensorType) -> None:
+    """Raises UsageError where a loss of classes has weights of another number of them than the output."""
+    weight = getattr(loss, "weight", None)
+    if kind in _OF_CLASSES and weight is not None and len(output.shape) > 1 and len(weight) != output.shape[1]:
+        raise UsageError(
+            f"the loss {kind} has weights of {len(weight)} classes, and the output has {output.shape[1]}: give it one "
+            "for each",
+            page="losses",
+        )
+
+
+def of_classes(loss: Any, before: int, classes: int) -> Any:
+    """Return a loss of so many classes: one with weights of `before` has these of the first ones, and 1 of others."""
+    loss = _object_of(loss)
+    weight = getattr(loss, "weight", None)
+    if type(loss).__name__ not in _OF_CLASSES or weight is None or len(weight) != before:
+        return loss
+    made = copy.deepcopy(loss)
+    made.weight = torch.cat([weight, weight.new_ones(classes)])[:classes]
+    return made
 
 
 def _in_order(loss: Any, kind: str) -> Any:

@@ -53,6 +53,9 @@ def write_interchange(out: Path) -> None:
         "room": converter.build(squared(), **plain | room),
         "room-wider": converter.build(squared(), **plain | room | {"head_reads": "blocks"}),
         "room-for-others": converter.build(squared(classes=CLASSES + 2), **plain | {"update": "head"}),
+        "labelled": converter.build(squared(), **plain, labels=list("abcd")),
+        "relabelled": converter.build(squared(), **plain | {"batch": 2}, labels=list("abdc")),
+        "labelled-grown": converter.build(squared(classes=CLASSES + 2), **plain, labels=list("abcdef")),
         "int8": converter.build(squared(), **plain | of_integers),
         "int8-by-2": converter.build(squared(), **plain | of_integers | {"batch": 2}),
         "int8-part": converter.build(squared(), **plain | of_integers | {"update": {"square": 0.5, "head/*": 1}}),
@@ -77,6 +80,8 @@ def write_interchange(out: Path) -> None:
     pairs.append(("named-by-20", "named"))
     rooms = [name for name in programs if name.startswith("room")]
     pairs += [(program, state) for program in rooms for state in rooms]
+    labelled = ["labelled", "relabelled", "labelled-grown"]
+    pairs += [(program, state) for program in labelled for state in (*labelled, "room")]
     integers = [name for name in programs if name.startswith("int8")]
     pairs += [(program, state) for program in integers for state in (*integers, "sgd")]
     verdicts = [verdict(out, f"interchange-{program}", f"interchange-{state}") for program, state in pairs]

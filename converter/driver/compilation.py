@@ -15,7 +15,7 @@ from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.module import Module
 from converter.ir.quantization import Integers
-from converter.program.manifest import ClassHead
+from converter.program.manifest import ClassHead, LabelledOutput
 from converter.support.notes import Note
 from converter.training.losses import JointLoss, Loss
 from converter.training.optim import OptimizerProgram
@@ -118,6 +118,7 @@ class Compilation:
         plain: the model that is exported of one with adapters.
         whole_infer: `infer` of the model's inputs where the file has it on features alone: it is what is exported.
         grafted: the file that is exported of a model that was read from one.
+        labelled: the outputs whose classes the labels name, with the parameters of their last layers.
         head: the last layer, where the runtime may set it without a gradient.
         quantization: what became int8, int4 or float16.
         notes: what the user is to know.
@@ -153,6 +154,7 @@ class Compilation:
     plain: Plain | None = None
     whole_infer: Graph | None = None
     grafted: Grafted | None = None
+    labelled: tuple[LabelledOutput, ...] = ()
     head: ClassHead | None = None
     quantization: QuantizationReport | None = None
     notes: Sequence[Note] = ()

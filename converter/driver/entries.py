@@ -12,7 +12,7 @@ import numpy as np
 from converter.ir import Graph, Parameter, Value
 from converter.ir.described import is_uniform
 from converter.program.adapters import LowRank
-from converter.program.manifest import FROZEN, GRADIENT, MASK, ROW_LOSSES, TARGET, ClassHead
+from converter.program.manifest import FROZEN, GRADIENT, MASK, ROW_LOSSES, TARGET, ClassHead, LabelledOutput
 from converter.program.merge import Merge, MergedWeight
 from converter.training.int8_state import SCALES
 from converter.training.schemes import Adapter, Plain, SchemeRow
@@ -129,6 +129,12 @@ def class_head(head: ClassHead | None, tensors: Mapping[str, str]) -> dict[str, 
     if head is None:
         return None
     return asdict(head) | {"names": None if head.names is None else tensors[head.names]}
+
+
+def labelled_output(labelled: LabelledOutput, parameters: Iterable[Parameter]) -> dict[str, Any]:
+    """Return an output whose classes the labels name, with those parameters of its last layer that the state holds."""
+    held = {parameter.name for parameter in parameters}
+    return asdict(labelled) | {"parameters": [name for name in labelled.parameters if name in held]}
 
 
 def table_row(row: SchemeRow) -> dict[str, Any]:

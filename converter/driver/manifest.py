@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -49,7 +50,7 @@ def manifest_entry(
     return {
         "format": "pocketune/1",
         "name": request.options.name or done.source.name,
-        "graph_hash": _hash(signatures),
+        "graph_hash": _hash(signatures, request.options.labels if done.labelled else None),
         "target": request.target.name,
         "state": request.state,
         "micro_batch": request.micro_batch,
@@ -77,6 +78,7 @@ def manifest_entry(
         },
         "poles": list(done.poles),
         "choices": [entries.chosen_channels(a, tensors) for a in done.adapters if a.a.kind == "choice"],
+        "labelled": [entries.labelled_output(one, parameters.values()) for one in done.labelled],
         "head": entries.class_head(done.head, tensors),
         **request.options.in_manifest(),
     }
@@ -107,9 +109,9 @@ def updating(signatures: Mapping[str, Graph]) -> Graph:
     return signatures[updates(signatures)]
 
 
-def _hash(signatures: Mapping[str, Graph]) -> str:
-    """Return the operators, the constants and the built weights of every signature: of this very program."""
-    digest = hashlib.sha256()
+def _hash(signatures: Mapping[str, Graph], labels: Collection[str] | None) -> str:
+    """Return the operators, the constants and the built weights of every signature, and the classes of its outputs."""
+    digest = hashlib.sha256(b"" if labels is None else json.dumps(list(labels)).encode())
     for name, graph in signatures.items():
         digest.update(f"{name}\n{to_text(graph)}\n".encode())
         for array in (array for inner in nested(graph) for array in inner.constants.values()):

@@ -63,7 +63,7 @@ class Options:
             `infer` for so many: a session takes the one that fits best, so that one row does not cost what a batch
             does. The runtime packs the frozen weights again for each signature that uses them: leave out what is not
             called. `generate`, of a language model, adds `prefill` and `decode`, by which it writes a text on.
-        labels: names of all classes in order, for the app; kept in the manifest.
+        labels: names of all classes in order, for the app; kept in the manifest, and in states, which name them.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         card: what people are to know of the model, texts by names as of a model card: `license`, `author`, `source`,
             `description`, and others; kept in the manifest, beside what a file says of itself.

@@ -13,7 +13,7 @@ from converter.driver.option_values import whole_names
 from converter.driver.options import Options
 from converter.frontends.class_room import Room, room_of
 from converter.frontends.source import Source
-from converter.ir import is_described
+from converter.ir import Value, is_described
 from converter.ir.batch_norm import BatchNorm
 from converter.program.manifest import FEATURES, ON_FEATURES, rows_to_infer
 from converter.program.manifest.schema import LIMITS
@@ -329,11 +329,14 @@ def with_own_words(request: Request, source: Source) -> Request:
 
 
 def _classes(source: Source, room: Room | None) -> list[int]:
-    """Return how many classes each output may tell apart; a single number tells two. Of a model with room its own."""
-    if room is not None:
-        return [room.own]
-    sizes = {value.shape[-1] if len(value.shape) > 1 else 1 for value in source.graph.outputs.values()}
-    return sorted(2 if size == 1 else size for size in sizes)
+    """Return how many classes each output may tell apart. Of a model with room its own."""
+    return [room.own] if room is not None else sorted({classes_of(value) for value in source.graph.outputs.values()})
+
+
+def classes_of(output: Value) -> int:
+    """Return how many classes an output may tell apart; a single number tells two."""
+    size = output.shape[-1] if len(output.shape) > 1 else 1
+    return 2 if size == 1 else size
 
 
 def check_labels(options: Options, source: Source) -> None:

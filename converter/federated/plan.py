@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from numbers import Integral, Real
 from typing import Any
 
 from converter.federated.arrays import RefusedRound
@@ -92,8 +93,9 @@ class Plan:
 def _number(name: str, value: Any, least: float, most: float) -> float | int:
     """Return a number of the kind of its bounds' least. Raises RefusedRound."""
     whole = isinstance(least, int)
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not isfinite(value):
+    kind: Any = Integral if whole else Real
+    if isinstance(value, bool) or not isinstance(value, kind) or not isfinite(value):
         raise RefusedRound(f"{name} is {value!r}, and expected is a {'whole ' * whole}number")
     if not least <= value <= most:
         raise RefusedRound(f"{name} is {value!r}, and the owner of this client allows {least} to {most}")
-    return value
+    return int(value) if whole else float(value)

@@ -8,6 +8,8 @@ import numpy as np
 
 from converter.support.errors import UsageError
 
+#: The tensor, which only programs with room for classes have.
+TENSOR = "classes/names"
 #: Numbers of a row, and bytes of a name at most.
 WORDS, BYTES = 16, 60
 #: The highest bias of a class that there is not: its share of a softmax is 0 exactly in float32, as is every gradient.

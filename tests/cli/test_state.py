@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import converter
 from converter.runtime import State, StateSpec, TrainingSession
 from converter.runtime.state.state_file import DamagedState, pack, unpack
 from tests.cli.conftest import FACTORIES, Run
+from tests.cli.factories import good
 from tests.runtime.state.test_recorded import FOLDER, PROGRAMS, own
 from tests.runtime.state.test_state_file import packed_in_version_1
 
@@ -49,6 +51,20 @@ def test_it_says_whether_it_goes_on_in_another_program(run: Run) -> None:
     assert (refused.code, refused.out) == (2, "")
     assert "layers/1/w is frozen there and trains here" in refused.err
     assert "it gives 7 of the program's 13 tensors" in refused.err
+
+
+def test_it_says_of_which_classes_a_state_is(run: Run, tmp_path: Path) -> None:
+    for name, labels in (("mine", ["cup", "jug", "key"]), ("sorted", ["jug", "cup", "key"])):
+        built = converter.build(good(), labels=labels, update="head", check=False)
+        built.write(tmp_path / f"{name}.tflite")
+    with TrainingSession(tmp_path / "mine.tflite") as session:
+        session.save(tmp_path / "mine.state")
+    shown = run("state", "mine.state", "--against", "mine.tflite")
+    assert (shown.code, "classes of output 0: cup, jug, key" in shown.out) == (0, True)
+    assert json.loads(run("state", "mine.state", "--json").out)["labels"] == [["cup", "jug", "key"]]
+    refused = run("state", "mine.state", "--against", "sorted.tflite")
+    assert (refused.code, refused.out) == (2, "")
+    assert "class 0 of output is 'cup' there, 'jug' here" in refused.err
 
 
 def test_of_an_old_state_it_says_what_cannot_be_told(run: Run, saved: dict[str, np.ndarray], tmp_path: Path) -> None:

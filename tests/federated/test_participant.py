@@ -138,6 +138,10 @@ def test_a_plan_is_read() -> None:
     config = {"epochs": 3, "steps": 20, "learning-rate": 1, "seed": 5, "server-round": 4, "program": "x"}
     assert Plan.of(config, Bounds()) == Plan(epochs=3, steps=20, learning_rate=1, seed=5, round=4)
     assert Plan.of({}, Bounds()) == Plan()
+    given = {"epochs": np.int64(3), "learning-rate": np.float32(0.5), "seed": np.uint8(5)}
+    plan = Plan.of(given, Bounds())
+    assert plan == Plan(epochs=3, learning_rate=0.5, seed=5)
+    assert {type(value) for value in (plan.epochs, plan.learning_rate, plan.seed)} == {int, float}
 
 
 def test_bounds_that_nothing_is_within_are_refused() -> None:

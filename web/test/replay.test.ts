@@ -160,6 +160,16 @@ test("two that write to a file do not lose rows of each other, and a full storag
   assert.equal((await ReplayMemory.open(store, own)).seen, 12);
 });
 
+test("rows of an update that sorts its classes anew are refused", async () => {
+  const store = new FailingStore();
+  const [before, after] = [await program("interchange-labelled"), await program("interchange-relabelled")];
+  const memory = await ReplayMemory.open(store, before, { heldOut: 0 });
+  await (await Trainer.open(before, scripted(), store)).remember(memory, samples(8));
+  const again = await ReplayMemory.open(store, after);
+  const added = (await Trainer.open(after, scripted(), store)).remember(again, samples(8));
+  await assert.rejects(added, /label 2 came under another name, and the label is of 'd' now/);
+});
+
 test("a training replays rows, never trains on held-out ones, and all enter at its end", async () => {
   const log = new Log();
   const [trainer, store] = await opened(new FailingStore(), scripted({}, log));

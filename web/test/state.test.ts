@@ -44,9 +44,11 @@ function generations(store = new FailingStore(), most = 1 << 20): TwoGenerations
 }
 
 test("what the host wrote is read, and written again to the byte", async () => {
-  const state = await unpack(file);
-  assert.equal(state.generation, 1);
-  assert.deepEqual(await pack(state), file);
+  for (const written of [file, bytes("interchange-labelled.state")]) {
+    const state = await unpack(written);
+    assert.equal(state.generation, 1);
+    assert.deepEqual(await pack(state), written);
+  }
 });
 
 test("what is written here the host reads, and writes again to the byte", async (t) => {

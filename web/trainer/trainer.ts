@@ -130,7 +130,7 @@ export class Trainer {
     this.inputs.check(samples);
     const alone = { samples, plan: whole(plan), heldOut, enter: async () => undefined };
     const given = memory
-      ? await memory.curated(manifest, await this.inTurn(() => this.keptNames()), samples, alone.plan, heldOut)
+      ? await memory.curated(manifest, await this.inTurn(() => this.namesInMemory()), samples, alone.plan, heldOut)
       : alone;
     if (given.heldOut.length > 0) this.inputs.checkJudged(given.heldOut, "heldOut");
     this.inputs.checkPlan(given.plan);
@@ -167,7 +167,7 @@ export class Trainer {
     await this.alone(async () => {
       this.inputs.check(samples);
       await this.checkKnown(samples);
-      await memory.add(this.program.manifest, await this.keptNames(), samples);
+      await memory.add(this.program.manifest, await this.namesInMemory(), samples);
     });
   }
 
@@ -277,6 +277,11 @@ export class Trainer {
   private async keptNames(): Promise<(string | null)[] | null> {
     const { manifest } = this.program;
     return manifest.fields.head?.names ? classesOf(manifest, await this.engine.read()) : null;
+  }
+
+  /** Names by label as a memory has them: those that the state keeps, or else the program's labels. */
+  private async namesInMemory(): Promise<(string | null)[] | null> {
+    return (await this.keptNames()) ?? this.program.manifest.labels;
   }
 
   /** Throws InputError for samples of a class that there is not. */

@@ -67,6 +67,9 @@ def _show(file: Path, state: State, said: list[str]) -> None:
     if identity is not None:
         frozen = "rounded frozen layers, " if identity.int8 else ""
         results.line(f"optimizer {identity.optimizer}, {frozen}forward computation {identity.forward}")
+    for place, labels in enumerate(state.spec.labels):
+        if labels:
+            results.line(f"classes of output {place}: {', '.join(labels)}")
     results.line()
     rows = [
         (
@@ -91,6 +94,7 @@ def _json(state: State, result: Compared | None) -> dict[str, Any]:
     ]
     what = {"format": state.version, "generation": state.generation, "program": spec.program, "tensors": tensors}
     what |= {"identity": None if spec.identity is None else spec.identity.to_json()}
+    what |= {"labels": [list(labels) for labels in spec.labels]}
     if result is None:
         return what
     return what | {"against": {"proven": result.proven, "adopted": list(result.adopted)}}

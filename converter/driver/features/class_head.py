@@ -14,13 +14,11 @@ from converter.frontends.source import Source
 from converter.ir import Graph, Parameter, TensorType, Value, is_described
 from converter.ir.evaluate import evaluate
 from converter.ir.types import INT32
-from converter.program.class_names import written
+from converter.program.class_names import TENSOR, written
 from converter.program.manifest import ClassHead, updates
 from converter.support.errors import UsageError
 from converter.training.schemes import cut_frozen_prefix
 
-#: The state tensor that says what classes are called.
-NAMES = "classes/names"
 _MEANS = "head='class_means'"
 
 
@@ -64,7 +62,7 @@ def find(c: Compilation) -> Compilation:
         named[layer.bias].name,
         layer.axis,
         layer.classes if room is None else room.own,
-        None if room is None else NAMES,
+        None if room is None else TENSOR,
     )
     trained = {row.parameter for row in c.rows if row.fraction == 1}
     if missing := {head.kernel, head.bias} - trained:
@@ -128,7 +126,7 @@ def name_classes(c: Compilation) -> Compilation:
 def _with_names(graph: Graph, array: np.ndarray) -> Graph:
     """Return a graph that keeps one more tensor, which nothing of it reads."""
     after = graph.copy()
-    after.parameters[Value(TensorType(array.shape, INT32), NAMES)] = Parameter(NAMES, array, kind="slot")
+    after.parameters[Value(TensorType(array.shape, INT32), TENSOR)] = Parameter(TENSOR, array, kind="slot")
     return after
 
 

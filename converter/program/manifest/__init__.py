@@ -1,6 +1,7 @@
 """The manifest: what a training program says about itself."""
 
 from converter.program.manifest.certificates import Certificate, CertificateFailure
+from converter.program.manifest.classes import ClassHead, LabelledOutput
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
 from converter.program.manifest.labels import TargetLabels
 from converter.program.manifest.names import (
@@ -25,7 +26,6 @@ from converter.program.manifest.records import (
     MASK,
     ROW_LOSSES,
     TARGET,
-    ClassHead,
     Dtype,
     Manifest,
     RunningRate,
@@ -61,6 +61,7 @@ __all__ = [
     "FrozenPart",
     "FrozenWeight",
     "Identity",
+    "LabelledOutput",
     "Manifest",
     "ModelTensor",
     "ParameterSpec",

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from converter.program.manifest.certificates import Certificate
+from converter.program.manifest.classes import ClassHead, LabelledOutput
 from converter.program.manifest.identity import Identity, ModelTensor
 from converter.program.manifest.labels import TargetLabels
 from converter.program.manifest.names import FEATURES, ON_FEATURES, at_length, rows_to_infer
@@ -148,32 +149,6 @@ def kept_of(parameter: str, tensors: Sequence[StateTensor]) -> tuple[StateTensor
 
 
 @dataclass(frozen=True)
-class ClassHead:
-    """The dense layer that tells classes apart, where the runtime may set it without a gradient.
-
-    Attributes:
-        kernel: the parameter, of two axes.
-        bias: the parameter [classes].
-        axis: of the kernel, along which the classes lie.
-        own: classes of the model itself, the first ones.
-        names: the state tensor int32 [classes, 16] that says what each is called: the bytes of its name in UTF-8, and
-            these, four a number, the lowest first; 0 bytes of one that there is not. None: there is no room for others.
-        takes_features: whether what `features` gives is what the layer reads.
-        scale: of features in integers: what they stand for is (feature - zero_point) times it.
-        zero_point: the integer that stands for 0.
-    """
-
-    kernel: str
-    bias: str
-    axis: int
-    own: int
-    names: str | None = None
-    takes_features: bool = False
-    scale: float = 1.0
-    zero_point: int = 0
-
-
-@dataclass(frozen=True)
 class UpdateRow:
     """One line of the resolved update scheme."""
 
@@ -211,7 +186,7 @@ class Manifest:
     """What a program says about itself.
 
     Attributes:
-        graph_hash: sha256 of the operators, constants and built weights of this very program.
+        graph_hash: sha256 of the operators, constants, built weights and classes of this very program.
         state: `variables` (the runtime keeps the state), `stateless` (it is passed in and out) or `split` (so too: a
             step is calls of `gradients` and one of `apply`, which may run on different engines).
         batch: rows of one step.
@@ -221,6 +196,8 @@ class Manifest:
         loss: its name, or that of each output which has one.
         costs: predicted; see `converter.backend.costs.costs`.
         labels: names of the classes, in order.
+        labelled: the outputs whose classes these are; none where the state itself names the classes, or an older
+            Pocketune built the program.
         preprocessing: how the app makes an input, in terms of its own.
         card: what people are to know of the model, by names as of a model card: `license`, `author`, `source`,
             `description`.
@@ -256,6 +233,7 @@ class Manifest:
     parameters: tuple[ParameterSpec, ...]
     costs: dict[str, float | None]
     labels: tuple[str, ...] | None = None
+    labelled: tuple[LabelledOutput, ...] = ()
     preprocessing: dict[str, Any] | None = None
     card: dict[str, str] = field(default_factory=dict)
     frozen: Literal["float32", "int8", "int4", "int4-dynamic", "int4-blockwise", "int4-blockwise-64",
@@ -278,6 +256,8 @@ class Manifest:
         for choice in said["choices"]:
             if choice["product"] is None:  # older readers refuse a field that they do not know
                 del choice["product"]
+        if not self.labelled:
+            del said["labelled"]
         return said
 
     def to_bytes(self) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,10 @@ class KnownClasses(HeldState):
         """Return names by label, empty ones free, where the state keeps them; None where it keeps none."""
         head = self.manifest.head
         return None if head is None or head.names is None else list(self._names())
+
+    def _names_in_memory(self) -> Sequence[str] | None:
+        """Return names by label as a memory has them: those that the state keeps, or else the program's labels."""
+        return self._kept_names() or self.manifest.labels
 
     def _named(self, name: str) -> list[str]:
         """Return all names where one may be added to them."""

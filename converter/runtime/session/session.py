@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
             UsageError: the file is missing, damaged, or no Pocketune program; the folder or accelerator cannot be used.
             DeviceError: LiteRT does not take it.
         """
-        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
-            raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}", page="sessions")
+        threads = _threads(threads)
         program = read_program(path, head)
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
         super().__init__(program, engine)
@@ -269,7 +269,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
             check_skip(skip, self.manifest, initial_epoch)
         if redraw is not False:
             check_redrawn(self.manifest, redraw)
-        mixed = None if memory is None else Replay.checked(memory, replay, self._kept_names())
+        mixed = None if memory is None else Replay.checked(memory, replay, self._names_in_memory())
         kept = self._kept_for(metrics)
         judge = partial(self._judge, kept=kept)
         drift = Drift(self, memory, roll_back, partial(self._held_out, kept), judge)
@@ -340,7 +340,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
         Raises:
             UsageError: as `evaluate`, or the memory cannot be written.
         """
-        names = self._kept_names()
+        names = self._names_in_memory()
         memory.check_classes(names)
         visit = memory.visit(self._examples(self.manifest.step, x, y, weight), names)
         if memory.keeps == "features":
@@ -362,3 +362,10 @@ class TrainingSession(KnownClasses, TrainedChannels):
         with self._lock:
             self._rate_watch.step()
             return self._open().step(examples, learning_rate, signature)
+
+
+def _threads(given: Any) -> int:
+    """Return how many threads there are to be. Raises UsageError."""
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
+        raise UsageError(f"threads must be a whole number from 1 on, got {given!r}", page="sessions")
+    return int(given)

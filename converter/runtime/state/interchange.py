@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from converter.program import class_names
 from converter.program.file import ProgramFile
-from converter.program.manifest import ChosenChannels, ClassHead, FrozenWeight, Identity, StateTensor, kept_of
+from converter.program.manifest import (
+    ChosenChannels,
+    ClassHead,
+    FrozenWeight,
+    Identity,
+    LabelledOutput,
+    Manifest,
+    StateTensor,
+    kept_of,
+)
 
 if TYPE_CHECKING:
     from converter.ir.view import View
@@ -32,19 +43,24 @@ class StateSpec:
         program: graph hash of the program.
         tensors: in the order of its manifest.
         identity: what the state belongs to; None where an older Pocketune did not say.
+        labels: of the classes of each output, in the order of the outputs; none of an output that has none. They end
+            with the last output that has some.
         choices: of the program; a file does not have them.
         built: what the program begins with, by tensor; a file does not have that.
         scales: by the tensor of a weight in int8 that of its scales; a file does not have them.
         head: the last layer, of the program, where the state says what its classes are called; a file does not have it.
+        labelled: the outputs of the program that have labels; a file does not have them.
     """
 
     program: str
     tensors: tuple[StateTensor, ...]
     identity: Identity | None = None
+    labels: tuple[tuple[str, ...], ...] = ()
     choices: tuple[ChosenChannels, ...] = ()
     built: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     scales: Mapping[str, str] = field(default_factory=dict)
     head: ClassHead | None = None
+    labelled: tuple[LabelledOutput, ...] = ()
 
     @property
     def says_layouts(self) -> bool:
@@ -57,13 +73,25 @@ class StateSpec:
         m = program.manifest
         built = {tensor.tensor: program.initial(tensor) for tensor in m.state_tensors}
         head = None if m.head is None or m.head.names is None else m.head
-        return StateSpec(m.graph_hash, m.state_tensors, m.identity, m.choices, built, m.scales, head)
+        labels = labels_of(m)
+        return StateSpec(
+            m.graph_hash, m.state_tensors, m.identity, labels, m.choices, built, m.scales, head, m.labelled
+        )
+
+
+def labels_of(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
+    """Return what a state says of the classes of a program's outputs; see `StateSpec`."""
+    places = {one.place for one in manifest.labelled}
+    return tuple(manifest.labels or () if place in places else () for place in range(max(places, default=-1) + 1))
 
 
 def differences(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
     """Return what makes the state of one program meaningless in another, in words; nothing where it goes on there."""
-    if there.program == here.program:
-        return ()
+    return () if there.program == here.program else (*_of_programs(there, here), *_of_labels(there, here))
+
+
+def _of_programs(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
+    """Return what differs between two programs, whatever their classes are called."""
     a, b = there.identity, here.identity
     found = list(_of_tensors(there, here, slots=False))
     if a is None or b is None:
@@ -110,6 +138,9 @@ def carried(
         for tensor in here.tensors
         if tensor.name in known and _difference(known[tensor.name], tensor) is None
     }
+    for output in _of_other_classes(there, here):  # the rows of its last layer mean nothing here
+        layer = {t.tensor for name in output.parameters for t in kept_of(name, here.tensors)}
+        found = {name: array for name, array in found.items() if name not in layer}
     for choice in here.choices if partly else ():  # a change means nothing beside other channels, or another weight
         pair = choice.indices, *(t.tensor for t in kept_of(choice.change, here.tensors))
         weight = [t.tensor for t in here.tensors if t.name == choice.weight]
@@ -208,6 +239,31 @@ def _of_frozen(
     yield from _few(f"{name} is {_size(a[name].shape)} there, {_size(b[name].shape)} here" for name in reshaped)
     yield from _few(f"{name} is here and not there" for name in b if name not in a and name not in trained)
     yield from _few(f"{name} is there and not here" for name in a if name not in b and name not in trained)
+
+
+def _of_labels(there: StateSpec, here: StateSpec) -> Iterator[str]:
+    """Yield the first class of each output that has another label."""
+    for output, theirs in _relabelled(there, here):
+        ours = here.labels[output.place]
+        pairs = enumerate(zip_longest(theirs, ours))
+        number, (a, b) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+        a, b = ("missing" if label is None else f"'{label}'" for label in (a, b))
+        said = f"class {number} of {output.output} is {a} there, {b} here"
+        yield f"{said}: build with the labels of the state, in its order"
+
+
+def _of_other_classes(there: StateSpec, here: StateSpec) -> list[LabelledOutput]:
+    """Return the labelled outputs whose classes are others there, or named by the state itself."""
+    names_its_own = any(tensor.name == class_names.TENSOR for tensor in there.tensors)
+    return [*here.labelled] if names_its_own else [output for output, _ in _relabelled(there, here)]
+
+
+def _relabelled(there: StateSpec, here: StateSpec) -> Iterator[tuple[LabelledOutput, tuple[str, ...]]]:
+    """Yield the outputs that have labels in both, and others there, with these."""
+    for output in here.labelled:
+        theirs = there.labels[output.place] if output.place < len(there.labels) else ()
+        if theirs and theirs != here.labels[output.place]:
+            yield output, theirs
 
 
 def _difference(there: StateTensor, here: StateTensor) -> str | None:

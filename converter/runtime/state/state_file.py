@@ -73,6 +73,14 @@ class Header:
     generation: int
     identity: Identity | None
     tensors: tuple[StoredTensor, ...]
+    labels: tuple[tuple[str, ...], ...] = ()
+
+    def text(self) -> str:
+        """Return the JSON; without labels where there are none, as older versions wrote it."""
+        said = asdict(self)
+        if not self.labels:
+            del said["labels"]
+        return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -120,8 +128,8 @@ def pack(state: State) -> bytes:
         place = (kind.dtype, array.shape, offset, len(raw), digest)
         entries.append(StoredTensor(name, *place, kind.slot, kind.model))
         offset += len(raw)
-    header = asdict(Header(FORMAT, state.spec.program, state.generation, state.spec.identity, tuple(entries)))
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    spec = state.spec
+    text = Header(FORMAT, spec.program, state.generation, spec.identity, tuple(entries), spec.labels).text().encode()
     fixed = _FIXED.pack(STATE, VERSION, len(text))
     digest_of_header = hashlib.sha256(fixed + text).digest()
     if len(text) > MAX_HEADER:
@@ -146,7 +154,7 @@ def unpack(data: bytes, check: Callable[[StateSpec], None] | None = None) -> Sta
     """
     header, version, start = _header(data)
     kinds = tuple(StateTensor(e.name, e.shape, e.dtype, e.slot, e.model) for e in header.tensors)
-    spec = StateSpec(header.program, kinds, header.identity)
+    spec = StateSpec(header.program, kinds, header.identity, header.labels)
     if check is not None:
         check(spec)
     view = memoryview(data)

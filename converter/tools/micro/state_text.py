@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 from converter.program.file import ProgramFile
+from converter.runtime.state.interchange import labels_of
 from converter.runtime.state.state_file import ALIGNMENT, FORMAT, Header, StoredTensor
 from converter.tools.micro.entries import nbytes
 
@@ -20,8 +18,7 @@ def header_pieces(program: ProgramFile) -> list[str]:
             StoredTensor(tensor.tensor, tensor.dtype, tensor.shape, offset, size, "", tensor.slot, tensor.model)
         )
         end = offset + size
-    header = Header(FORMAT, manifest.graph_hash, 0, manifest.identity, tuple(stored))
-    text = json.dumps(asdict(header), ensure_ascii=False, separators=(",", ":"))
+    text = Header(FORMAT, manifest.graph_hash, 0, manifest.identity, tuple(stored), labels_of(manifest)).text()
     # No text inside of a string has quotation marks without a backslash, so these are the fields themselves; nor zeros.
     gaps = text.replace('"generation":0', '"generation":\0', 1).replace('"sha256":""', '"sha256":"\0"')
     return gaps.split("\0")

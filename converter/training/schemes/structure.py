@@ -106,6 +106,12 @@ def members(graph: Graph, blocks: Sequence[str] | None = None, scored: Collectio
     ]
 
 
+def last_parameters(graph: Graph, output: str) -> list[str]:
+    """Return the names of the parameters of an output's last products, and of what is computed after these."""
+    found = ends_of(graph, [output], _multiplies)
+    return [p.name for v, p in graph.parameters.items() if v in found and output in found[v].ends | found[v].follows]
+
+
 def _blocks(kernels: Mapping[str, bool], blocks: Sequence[str] | None) -> dict[str, str]:
     """Return the block of each parameter, from the names in order of use and whether they are kernels."""
     outer = _common_path(list(kernels))

@@ -62,6 +62,21 @@ def test_rows_of_a_class_that_was_renamed_stay_when_the_memory_is_told(
     session.remember(again, *NEW)  # no row is of that label
 
 
+def test_rows_of_an_update_that_sorts_its_classes_anew_are_refused(tmp_path: Path) -> None:
+    x, y = rows_of_classes(8)
+    options = {"classes": None, "head": None, "signatures": ("train", "evaluate", "infer")}
+    first, second = (TrainingSession(built(labels=list(labels), **options).data) for labels in ("abcd", "abdc"))
+    with first, second:
+        memory = ReplayMemory(tmp_path / "m", first.manifest, held_out=0)
+        first.remember(memory, x, y)
+        for add in (second.fit, second.remember):
+            with pytest.raises(UsageError, match="label 2 came under another name, and the label is of 'd' now"):
+                add(x=x, y=y, memory=ReplayMemory(tmp_path / "m", second.manifest))
+        for label in (2, 3):
+            memory.forget(label)
+        second.remember(ReplayMemory(tmp_path / "m", second.manifest), x, y)
+
+
 def test_where_no_names_are_kept_a_memory_asks_for_none(tmp_path: Path) -> None:
     x, y = rows_of_classes()
     with TrainingSession(built(classes=None, head=None, signatures=("train", "evaluate", "infer")).data) as plain:

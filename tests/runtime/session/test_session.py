@@ -287,7 +287,7 @@ def test_bad_threads(threads: Any) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_two_threads_equal_one(state: str) -> None:
     with open_session(state=state) as session:
-        thread = TrainingSession(program(state=state).data, threads=2)
+        thread = TrainingSession(program(state=state).data, threads=np.int64(2))
         assert thread.train(X, Y) == pytest.approx(session.train(X, Y))
 
 

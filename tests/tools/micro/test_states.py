@@ -27,7 +27,7 @@ NAME = 'a "name"\\ of ü'
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Slots, a count that is one number, rows added up, and names that JSON and C++ escape."""
+    """Slots, a count that is one number, rows added up, and names and labels that JSON and C++ escape."""
     net = NETS["mlp-elu"]()
     params = {(NAME if name == "head" else name): value for name, value in net.params.items()}
 
@@ -36,6 +36,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, *net.shape), np.float32)])
     settings = {"loss": "mse", "optimizer": "adam", "update": {"layer0*": 0, "*": 1}, "batch": 4, "micro_batch": 1}
+    settings["labels"] = [NAME, "\0", "sha256", "d"]
     path = tmp_path_factory.mktemp("program") / "p.tflite"
     converter.build(model, target="tflm", check=False, **settings).write(path)
     return path

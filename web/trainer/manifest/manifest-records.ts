@@ -225,6 +225,21 @@ export const classHead = filled(record(
 ), { names: null, takes_features: false, scale: 1.0, zero_point: 0 });
 
 /**
+ * An output whose classes the labels name.
+ */
+export type LabelledOutput = Decoded<typeof labelledOutput>;
+export const labelledOutput = record(
+  {
+    // its name.
+    output: string,
+    // its place among the model's outputs, from 0; states know it by that, as names of outputs may change.
+    place: within(int32, { least: 0, most: 4095 }),
+    // of its last layer, those that the state holds: with other labels they mean something else.
+    parameters: list(string),
+  },
+);
+
+/**
  * One line of the resolved update scheme: how much of a weight trains.
  */
 export type UpdateRow = Decoded<typeof updateRow>;
@@ -391,7 +406,7 @@ export const manifest = filled(record(
   {
     format: matching(/^(?:pocketune\/1)$/),
     name: string,
-    // sha256 of the operators, constants and built weights of this very program.
+    // sha256 of the operators, constants, built weights and classes of this very program.
     graph_hash: matching(/^(?:[0-9a-f]{64})$/),
     target: string,
     state: stateKind,
@@ -413,6 +428,9 @@ export const manifest = filled(record(
   }, {
     // names of the classes, in order.
     labels: nullable(list(string)),
+    // the outputs whose classes these are; none where the state itself names the classes, or an older Pocketune built
+    // the program.
+    labelled: unique(list(labelledOutput), "output"),
     // how the app makes an input, in terms of its own.
     preprocessing: nullable(object),
     // what people are to know of the model, by names as of a model card: `license`, `author`, `source`, `description`.
@@ -447,5 +465,5 @@ export const manifest = filled(record(
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),
   },
-), { labels: null, preprocessing: null, card: new Map(), frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, row_clipping: null, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
+), { labels: null, labelled: [], preprocessing: null, card: new Map(), frozen: "float32", learning_rate: null, running_rate: null, choices: [], loss_scale: 1.0, keep_base: 0.0, row_clipping: null, certificates: [], target_labels: new Map(), poles: [], head: null, identity: null });
 

@@ -1,5 +1,12 @@
 import type { Bytes } from "../bytes.ts";
-import type { ChosenChannels, ClassHead, Identity, StateTensor, StoredDtype } from "../manifest/manifest-records.ts";
+import type {
+  ChosenChannels,
+  ClassHead,
+  Identity,
+  LabelledOutput,
+  StateTensor,
+  StoredDtype,
+} from "../manifest/manifest-records.ts";
 
 /** One tensor of a state: little-endian numbers. */
 export interface StoredTensor {
@@ -16,6 +23,11 @@ export interface StateSpec {
   readonly tensors: StateTensor[];
   /** What the state belongs to; null where an older Pocketune did not say. */
   readonly identity: Identity | null;
+  /**
+   * Of the classes of each output, in the order of the outputs; none of an output that has none. They end with the last
+   * output that has some.
+   */
+  readonly labels: string[][];
   /** Of the program; a file does not have them. */
   readonly choices?: ChosenChannels[];
   /** What the program begins with; a file does not have that. */
@@ -24,6 +36,8 @@ export interface StateSpec {
   readonly scales?: ReadonlyMap<string, string>;
   /** The last layer, where the state says what its classes are called; a file does not have it. */
   readonly head?: ClassHead | null;
+  /** The outputs of the program that have labels; a file does not have them. */
+  readonly labelled?: LabelledOutput[];
 }
 
 /** What the user calls a tensor. */

@@ -1,6 +1,11 @@
 import type { Bytes } from "../bytes.ts";
 import { byteSize, product } from "../manifest/manifest.ts";
-import { ELEMENT_BYTES, type FrozenWeight, type StateTensor } from "../manifest/manifest-records.ts";
+import {
+  ELEMENT_BYTES,
+  type FrozenWeight,
+  type LabelledOutput,
+  type StateTensor,
+} from "../manifest/manifest-records.ts";
 import { places } from "../manifest/view.ts";
 import { scalesOf } from "../program/integers.ts";
 import type { Program } from "../program/program.ts";
@@ -31,6 +36,9 @@ export const UNPROVEN =
   "it was saved by, or for a program of, an older or another version of Pocketune: its tensors fit this program, and " +
   "whether the frozen weights and the forward computation are the same cannot be told";
 
+/** The tensor that says what classes are called, which only programs with room for classes have. */
+const CLASS_NAMES = "classes/names";
+
 /** So many differences of a kind are told; the number of the others is. */
 const MOST = 3;
 
@@ -41,9 +49,11 @@ const TURNED = ["transpose", [1, 0]];
 export function specOf(program: Program): StateSpec {
   const { graphHash, stateTensors, identity, choices } = program.manifest;
   const built = (tensor: StateTensor) => program.initial(tensor);
-  const { head } = program.manifest.fields;
+  const { head, labels: names, labelled } = program.manifest.fields;
   const scales = scalesOf(program.manifest);
-  return { program: graphHash, tensors: stateTensors, identity, choices, built, scales, head };
+  const outputs = Array.from({ length: 1 + Math.max(-1, ...labelled.map(({ place }) => place)) }, (_, at) => at);
+  const labels = outputs.map((at) => (labelled.some(({ place }) => place === at) ? (names ?? []) : []));
+  return { program: graphHash, tensors: stateTensors, identity, labels, choices, built, scales, head, labelled };
 }
 
 /** Whether it is said of a tensor of a state how it is laid out. */
@@ -73,6 +83,11 @@ export function compare(state: State, here: StateSpec): Compared {
 /** What makes the state of one program meaningless in another, in words; nothing where it goes on there. */
 export function differences(there: StateSpec, here: StateSpec): string[] {
   if (there.program === here.program) return [];
+  return [...ofPrograms(there, here), ...relabelled(there, here).map(({ difference }) => difference)];
+}
+
+/** What differs between two programs, whatever their classes are called. */
+function ofPrograms(there: StateSpec, here: StateSpec): string[] {
   const found = trained(there, here);
   const [a, b] = [there.identity, here.identity];
   if (!a || !b) return found.length > 0 ? found : slots(there, here);
@@ -90,6 +105,26 @@ export function differences(there: StateSpec, here: StateSpec): string[] {
     found.push(`the frozen layers are ${theirs} there, ${ours} here`);
   }
   return found;
+}
+
+/** The outputs that have labels in both programs, and others there, with the first class that differs in words. */
+function relabelled(there: StateSpec, here: StateSpec): { output: LabelledOutput; difference: string }[] {
+  return (here.labelled ?? []).flatMap((output) => {
+    const [theirs = [], ours = []] = [there.labels[output.place], here.labels[output.place]];
+    const at = Array.from({ length: Math.max(theirs.length, ours.length) }, (_, i) => i).find(
+      (i) => theirs[i] !== ours[i],
+    );
+    if (theirs.length === 0 || at === undefined) return [];
+    const [a, b] = [theirs, ours].map((labels) => (labels[at] === undefined ? "missing" : `'${labels[at]}'`));
+    const said = `class ${at} of ${output.output} is ${a} there, ${b} here`;
+    return [{ output, difference: `${said}: build with the labels of the state, in its order` }];
+  });
+}
+
+/** The labelled outputs whose classes are others there, or named by the state itself. */
+function ofOtherClasses(there: StateSpec, here: StateSpec): LabelledOutput[] {
+  if (there.tensors.some((tensor) => nameOf(tensor) === CLASS_NAMES)) return here.labelled ?? [];
+  return relabelled(there, here).map(({ output }) => output);
 }
 
 /** What differs in what trains. */
@@ -179,6 +214,11 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
     const theirs = known.get(nameOf(tensor));
     const data = theirs && stored.get(theirs.tensor);
     if (data && difference(theirs, tensor) === null) found.set(tensor.tensor, relaid(data, theirs, tensor));
+  }
+  for (const output of ofOtherClasses(there, here)) {
+    // The rows of its last layer mean nothing here.
+    const kept = output.parameters.flatMap((name) => keptOf(name, here.tensors));
+    for (const { tensor } of kept) found.delete(tensor);
   }
   for (const choice of isPart ? (here.choices ?? []) : []) {
     // A change means nothing beside other channels, or another weight.

@@ -2,7 +2,17 @@ import { areEqual, type Bytes, isFinite32, isZero, sha256, toHex, utf8 } from ".
 import { DamagedStateError, DivergedError, InputError, messageOf, StateVersionError } from "../errors.ts";
 import { byteSize, type Manifest, product } from "../manifest/manifest.ts";
 import { ELEMENT_BYTES, identity, modelTensor, storedDtype } from "../manifest/manifest-records.ts";
-import { bool, type Decoded, decode, integer, list, nullable, record, string } from "../manifest/strict-json.ts";
+import {
+  bool,
+  type Decoded,
+  decode,
+  filled,
+  integer,
+  list,
+  nullable,
+  record,
+  string,
+} from "../manifest/strict-json.ts";
 import { givesElements } from "../manifest/view.ts";
 import { areChannels, type StateSpec, type StoredTensor } from "../program/state-spec.ts";
 
@@ -35,11 +45,17 @@ const oldEntry = {
   sha256: string,
 };
 const common = { format: string, program: string, generation: integer };
-const header = record({
-  ...common,
-  identity: nullable(identity),
-  tensors: list(record({ ...oldEntry, slot: bool, model: nullable(modelTensor) })),
-});
+const header = filled(
+  record(
+    {
+      ...common,
+      identity: nullable(identity),
+      tensors: list(record({ ...oldEntry, slot: bool, model: nullable(modelTensor) })),
+    },
+    { labels: list(list(string)) },
+  ),
+  { labels: [] },
+);
 /** The header of version 1, which says nothing of the model. */
 const oldHeader = record({ ...common, tensors: list(record(oldEntry)) });
 
@@ -110,9 +126,18 @@ export async function pack(state: State): Promise<Bytes> {
     end = offset + bytes.length;
     entries.push({ name, dtype, shape, offset, nbytes: bytes.length, sha256: toHex(await sha256(bytes)), slot, model });
   }
-  const { program, identity } = state.spec;
+  const { program, identity, labels } = state.spec;
   const { generation } = state;
-  const text = utf8(JSON.stringify({ format: FORMAT, program, generation, identity, tensors: entries }));
+  // Labels are left out where there are none, as older versions wrote it.
+  const said = {
+    format: FORMAT,
+    program,
+    generation,
+    identity,
+    tensors: entries,
+    ...(labels.length > 0 && { labels }),
+  };
+  const text = utf8(JSON.stringify(said));
   const start = aligned(BODY + text.length);
   if (text.length > MAX_HEADER || start + end > MAX_BYTES) throw new InputError("the state is too large to save");
   const file = new Uint8Array(start + end);
@@ -142,9 +167,10 @@ export async function unpack(file: Bytes, check: (spec: StateSpec) => void = () 
     const advice = version > VERSION ? "update the page" : "it was saved by an older version";
     throw new StateVersionError(`its format version ${version} is not known here, only 1 to ${VERSION}: ${advice}`);
   }
-  const { generation, program, identity, tensors: entries } = readHeader(file.subarray(BODY, BODY + length), version);
+  const read = readHeader(file.subarray(BODY, BODY + length), version);
+  const { generation, program, identity, labels, tensors: entries } = read;
   const kinds = entries.map(({ name, shape, dtype, slot, model }) => ({ tensor: name, shape, dtype, slot, model }));
-  const spec = { program, tensors: kinds, identity };
+  const spec = { program, tensors: kinds, identity, labels };
   check(spec);
   const start = aligned(BODY + length);
   if (start > file.length) damaged("its padding is cut short");
@@ -175,7 +201,12 @@ function readHeader(text: Bytes, version: number): Decoded<typeof header> {
 function asNew({ tensors, ...rest }: Decoded<typeof oldHeader>): Decoded<typeof header> {
   // A slot has a name of its own, which no weight has.
   const isSlot = (name: string) => OLD_SLOTS.some((beginning) => name.startsWith(beginning));
-  return { ...rest, identity: null, tensors: tensors.map((it) => ({ ...it, slot: isSlot(it.name), model: null })) };
+  return {
+    ...rest,
+    identity: null,
+    labels: [],
+    tensors: tensors.map((it) => ({ ...it, slot: isSlot(it.name), model: null })),
+  };
 }
 
 async function readTensors(entries: Entry[], data: Bytes): Promise<StoredTensor[]> {

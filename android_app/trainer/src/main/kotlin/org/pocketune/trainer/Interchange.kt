@@ -8,28 +8,35 @@ import java.nio.ByteOrder
  *
  * @property program graph hash of the program.
  * @property identity what the state belongs to; null where an older Pocketune did not say.
+ * @property labels of the classes of each output, in the order of the outputs; none of an output that has none. They end with
+ *   the last output that has some.
  * @property choices of the program; a file does not have them.
  * @property built what the program begins with; a file does not have that.
  * @property scales by the tensor of a weight in int8 that of its scales; a file does not have them.
  * @property head the last layer of the program, where the runtime may set it; a file does not have it.
+ * @property labelled the outputs of the program that have labels; a file does not have them.
  */
 internal class StateSpec(
     val program: String,
     val tensors: List<StateTensor>,
     val identity: Identity? = null,
+    val labels: List<List<String>> = emptyList(),
     val choices: List<ChosenChannels> = emptyList(),
     val built: (StateTensor) -> ByteBuffer = { ByteBuffer.allocate(it.byteSize) },
     val scales: Map<String, String> = emptyMap(),
     val head: ClassHead? = null,
+    val labelled: List<LabelledOutput> = emptyList(),
 ) {
     constructor(program: Program) : this(
         program.manifest.graphHash,
         program.manifest.stateTensors,
         program.manifest.identity,
+        labelsOf(program.manifest),
         program.manifest.choices,
         program::initial,
         program.manifest.scales,
         program.manifest.head,
+        program.manifest.labelled,
     )
 
     /** How many bytes a file of such a state takes at most. */
@@ -39,6 +46,18 @@ internal class StateSpec(
     val saysLayouts: Boolean get() = tensors.any { it.model != null }
 
     val frozenNames: Set<String> get() = identity?.frozen.orEmpty().map { it.name }.toSet()
+}
+
+/** What a state says of the classes of a program's outputs. */
+private fun labelsOf(manifest: Manifest): List<List<String>> {
+    val places = manifest.labelled.map { it.place }.toSet()
+    return List((places.maxOrNull() ?: -1) + 1) { if (it in places) manifest.labels.orEmpty() else emptyList() }
+}
+
+/** The tensors of a parameter, and what the optimizer keeps for it alone, of all [tensors] of a state. */
+internal fun keptOf(parameter: String, tensors: List<StateTensor>): List<StateTensor> {
+    val names = tensors.filter { !it.slot }.map { it.name }
+    return tensors.filter { tensor -> names.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length } == parameter }
 }
 
 /**
@@ -75,14 +94,20 @@ internal fun compare(state: State, here: StateSpec): Compared {
 /** So many differences of a kind are told; the number of the others is. */
 private const val MOST = 3
 
+/** The tensor that says what classes are called, which only programs with room for classes have. */
+private const val CLASS_NAMES = "classes/names"
+
 /** What is said of a state that nothing speaks against, and that does not say all. */
 internal const val UNPROVEN =
     "it was saved by, or for a program of, an older or another version of Pocketune: its tensors fit this program, and " +
         "whether the frozen weights and the forward computation are the same cannot be told"
 
 /** What makes the state of one program meaningless in another, in words; nothing where it goes on there. */
-internal fun differences(there: StateSpec, here: StateSpec): List<String> {
-    if (there.program == here.program) return emptyList()
+internal fun differences(there: StateSpec, here: StateSpec): List<String> =
+    if (there.program == here.program) emptyList() else ofPrograms(there, here) + relabelled(there, here).map { it.difference }
+
+/** What differs between two programs, whatever their classes are called. */
+private fun ofPrograms(there: StateSpec, here: StateSpec): List<String> {
     val found = trained(there, here).toMutableList()
     val a = there.identity ?: return found.ifEmpty { slots(there, here) }
     val b = here.identity ?: return found.ifEmpty { slots(there, here) }
@@ -102,6 +127,25 @@ internal fun differences(there: StateSpec, here: StateSpec): List<String> {
     }
     return found
 }
+
+/** An output that has labels in both programs, and others there. */
+private class Relabelled(val output: LabelledOutput, theirs: List<String>, ours: List<String>) {
+    /** The first class that has another label. */
+    val difference: String = run {
+        val number = (0..maxOf(theirs.size, ours.size)).first { theirs.getOrNull(it) != ours.getOrNull(it) }
+        val (a, b) = listOf(theirs, ours).map { labels -> labels.getOrNull(number)?.let { "'$it'" } ?: "missing" }
+        "class $number of ${output.output} is $a there, $b here: build with the labels of the state, in its order"
+    }
+}
+
+private fun relabelled(there: StateSpec, here: StateSpec): List<Relabelled> = here.labelled.mapNotNull { output ->
+    val (theirs, ours) = listOf(there, here).map { it.labels.getOrNull(output.place).orEmpty() }
+    if (theirs.isEmpty() || theirs == ours) null else Relabelled(output, theirs, ours)
+}
+
+/** The labelled outputs whose classes are others there, or named by the state itself. */
+private fun ofOtherClasses(there: StateSpec, here: StateSpec): List<LabelledOutput> =
+    if (there.tensors.any { it.name == CLASS_NAMES }) here.labelled else relabelled(there, here).map { it.output }
 
 /** What differs in what trains. */
 private fun trained(there: StateSpec, here: StateSpec): List<String> {
@@ -172,6 +216,9 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
         if (difference(theirs, tensor) != null) continue
         found[tensor.tensor] = relaid(stored.getValue(theirs.tensor), theirs, tensor)
     }
+    for (output in ofOtherClasses(there, here)) { // the rows of its last layer mean nothing here
+        found.keys -= output.parameters.flatMap { keptOf(it, here.tensors) }.map { it.tensor }.toSet()
+    }
     for (choice in if (isPart) here.choices else emptyList()) { // a change means nothing beside other channels or weights
         val pair = listOf(choice.indices) + keptOf(choice.change, here.tensors).map { it.tensor }
         val channels = found[choice.indices]
@@ -233,7 +280,7 @@ private fun withLayouts(state: State, here: StateSpec): StateSpec {
         val model = checkNotNull(like.model)
         tensor.copy(model = if (way) model.copy(view = model.view + ViewStep.TURNED) else model)
     }
-    return StateSpec(there.program, laid, there.identity)
+    return StateSpec(there.program, laid, there.identity, there.labels)
 }
 
 /** Whether a weight is stored the other way round than here; null where it cannot be told. */

@@ -73,16 +73,10 @@ data class StateTensor(
     internal val name: String get() = model?.name ?: tensor
 }
 
-/** The tensors of a parameter, and what the optimizer keeps for it alone, of all [tensors] of a state. */
-internal fun keptOf(parameter: String, tensors: List<StateTensor>): List<StateTensor> {
-    val names = tensors.filter { !it.slot }.map { it.name }
-    return tensors.filter { tensor -> names.filter { "/${tensor.name}".endsWith("/$it") }.maxByOrNull { it.length } == parameter }
-}
-
 /**
  * What a program says about itself.
  *
- * @property graphHash sha256 of the operators, constants and built weights of this very program.
+ * @property graphHash sha256 of the operators, constants, built weights and classes of this very program.
  * @property batch rows of one step.
  * @property microBatch rows of one call, `batch` where all come at once. Else a step is a call of `accumulate` for
  *   each micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of `gradients` the caller
@@ -90,6 +84,8 @@ internal fun keptOf(parameter: String, tensors: List<StateTensor>): List<StateTe
  * @property loss its name, or that of each output which has one.
  * @property costs predicted.
  * @property labels names of the classes, in order.
+ * @property labelled the outputs whose classes these are; none where the state itself names the classes, or an
+ *   older Pocketune built the program.
  * @property preprocessing how the app makes an input, in terms of its own.
  * @property card what people are to know of the model, by names as of a model card: `license`, `author`, `source`,
  *   `description`.
@@ -128,6 +124,7 @@ data class Manifest(
     val parameters: List<ParameterSpec>,
     val costs: Map<String, Double?>,
     val labels: List<String>? = null,
+    val labelled: List<LabelledOutput> = emptyList(),
     val preprocessing: JsonObject? = null,
     val card: Map<String, String> = emptyMap(),
     val frozen: Frozen = Frozen.FLOAT32,

@@ -156,6 +156,10 @@ internal object ManifestFields {
         checkNumber("$where.zero_point", it.zeroPoint)
     }
 
+    fun check(where: String, it: LabelledOutput) {
+        checkNumber("$where.place", it.place, least = 0.0, most = 4095.0)
+    }
+
     fun check(where: String, it: TargetLabels) {
         it.count?.let { set -> checkNumber("$where.count", set, least = 1.0) }
         it.ignored?.let { set -> checkNumber("$where.ignored", set) }
@@ -200,6 +204,8 @@ internal object ManifestFields {
         it.stateTensors.forEachIndexed { i, each -> check("$where.state_tensors[$i]", each) }
         checkUnique("$where.parameters", it.parameters.map { each -> each.name })
         it.parameters.forEachIndexed { i, each -> check("$where.parameters[$i]", each) }
+        checkUnique("$where.labelled", it.labelled.map { each -> each.output })
+        it.labelled.forEachIndexed { i, each -> check("$where.labelled[$i]", each) }
         it.learningRate?.let { set -> checkNumber("$where.learning_rate", set, least = 0.0) }
         it.runningRate?.let { set -> check("$where.running_rate", set) }
         checkUnique("$where.choices", it.choices.map { each -> each.weight })

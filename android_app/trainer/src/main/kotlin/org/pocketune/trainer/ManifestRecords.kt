@@ -185,6 +185,22 @@ data class ClassHead(
 
 
 /**
+ * An output whose classes the labels name.
+ *
+ * @property output its name.
+ * @property place its place among the model's outputs, from 0; states know it by that, as names of outputs may
+ *   change.
+ * @property parameters of its last layer, those that the state holds: with other labels they mean something else.
+ */
+@Serializable
+data class LabelledOutput(
+    val output: String,
+    val place: Int,
+    val parameters: List<String>,
+)
+
+
+/**
  * One line of the resolved update scheme: how much of a weight trains.
  */
 @Serializable

@@ -18,6 +18,9 @@ internal class RunTimeClasses(
     /** The same where the state keeps them. */
     fun keptNames(): List<String>? = manifest.head?.names?.let { names() }
 
+    /** Names by label as a memory has them: those that the state keeps, or else the program's labels. */
+    fun namesInMemory(): List<String>? = keptNames() ?: manifest.labels
+
     /** Throws [InputException] for samples of a class that there is not. */
     fun checkKnown(samples: List<Sample>) {
         val names = keptNames() ?: return

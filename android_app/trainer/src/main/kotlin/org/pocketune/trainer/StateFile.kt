@@ -2,6 +2,8 @@ package org.pocketune.trainer
 
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
+import kotlinx.serialization.EncodeDefault
+import kotlinx.serialization.ExperimentalSerializationApi
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.SerializationException
 
@@ -39,13 +41,16 @@ internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<
 /** A state in a file; [spec] says what it belongs to and what its tensors are. */
 internal class State(val spec: StateSpec, val generation: Long, val tensors: List<StoredTensor>)
 
+/** [labels] are not written where there are none, as older versions wrote it. */
 @Serializable
+@OptIn(ExperimentalSerializationApi::class)
 private class Header(
     val format: String,
     val program: String,
     val generation: Long,
     val identity: Identity?,
     val tensors: List<Entry>,
+    @EncodeDefault(EncodeDefault.Mode.NEVER) val labels: List<List<String>> = emptyList(),
 )
 
 /** [offset] counts from the start of the data. */
@@ -95,7 +100,7 @@ internal object StateFile {
             val (sha256, kind) = tensor.bytes.sha256().toHex() to kinds.getValue(tensor.name)
             Entry(tensor.name, tensor.dtype, tensor.shape, start, size, sha256, kind.slot, kind.model)
         }
-        val header = Header(FORMAT, state.spec.program, state.generation, state.spec.identity, entries)
+        val header = Header(FORMAT, state.spec.program, state.generation, state.spec.identity, entries, state.spec.labels)
         val text = StrictJson.encode(Header.serializer(), header)
         val start = (BODY + text.size).toLong().aligned()
         if (text.size > MAX_HEADER || start + end > Int.MAX_VALUE) throw InputException("the state is too large to save")
@@ -131,7 +136,7 @@ internal object StateFile {
         }
         val header = header(file.between(BODY, BODY + length), version)
         val kinds = header.tensors.map { StateTensor(it.name, it.shape, it.dtype, it.slot, it.model) }
-        val spec = StateSpec(header.program, kinds, header.identity).also(check)
+        val spec = StateSpec(header.program, kinds, header.identity, header.labels).also(check)
         val start = (BODY + length).toLong().aligned()
         if (start > file.limit()) damaged("its padding is cut short")
         if (!file.between(BODY + length, start.toInt()).isZero()) damaged("its padding is altered")

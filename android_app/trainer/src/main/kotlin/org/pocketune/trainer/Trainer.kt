@@ -72,7 +72,7 @@ class Trainer private constructor(
             inputs.check(samples)
             memory?.checkBelongsTo(manifest)
             val given = if (memory == null) Curated(samples, plan, heldOut) {}
-            else Curated.of(memory, owner.run { classes.keptNames() }, samples, plan, heldOut)
+            else Curated.of(memory, owner.run { classes.namesInMemory() }, samples, plan, heldOut)
             if (given.heldOut.isNotEmpty()) inputs.checkJudged(given.heldOut, "heldOut")
             inputs.check(given.plan)
             inputs.checkEpoch(Curriculum(given.samples, given.plan, manifest.batch).rows)
@@ -92,7 +92,7 @@ class Trainer private constructor(
         inputs.check(samples)
         classes.checkKnown(samples)
         memory.checkBelongsTo(manifest)
-        memory.visit(samples, classes.keptNames()).enter()
+        memory.visit(samples, classes.namesInMemory()).enter()
     }
 
     /** Lets the running training, or the next, wait before its next step; it says [TrainEvent.Paused]. */

@@ -214,6 +214,20 @@ class ReplayTest {
         }
     }
 
+    @Test
+    fun `rows of an update that sorts its classes anew are refused`() = runBlocking<Unit> {
+        for (name in listOf("interchange-labelled", "interchange-relabelled")) {
+            val program = Fixture.program(name)
+            val memory = ReplayMemory.open(path, program, heldOut = 0.0)
+            Trainer.open(program, { ScriptedRuntime(it.manifest) }, Store(folder)).use { trainer ->
+                val added = runCatching { trainer.remember(memory, Fixture.samples(8)) }
+                if (name == "interchange-labelled") return@use added.getOrThrow()
+                val refused = assertFailsWith<ReplayException> { added.getOrThrow() }
+                assertTrue("label 2 came under another name, and the label is of 'd' now" in refused.message!!)
+            }
+        }
+    }
+
     private lateinit var scripted: ScriptedRuntime
 }
 

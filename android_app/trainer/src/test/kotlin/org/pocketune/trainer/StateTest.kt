@@ -31,7 +31,7 @@ class StateTest {
 
     @Test
     fun `what the host wrote is read, and written again to the byte`() {
-        for (model in listOf("mlp", "cnn")) {
+        for (model in listOf("mlp", "cnn", "interchange-labelled")) {
             val bytes = Fixture.file("$model.state").readBytes()
             val state = StateFile.unpack(ByteBuffer.wrap(bytes))
             assertEquals(1, state.generation)

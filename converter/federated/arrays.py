@@ -253,7 +253,8 @@ def identity_of(manifest: Manifest) -> str:
     """Return what programs have in common whose trained tensors may be averaged: 64 hexadecimal digits.
 
     It is the sha256 of lines of UTF-8: what the model computes and its update (`Identity`), the digests of what is
-    frozen, and name and shape of each trained tensor. Target, batch size, signatures and rates have no part in it.
+    frozen, name and shape of each trained tensor, and the labels in their order: rows of a last layer that stand for
+    other classes have no mean. Target, batch size, signatures and rates have no part in it.
 
     Raises:
         UsageError: there is no such thing.
@@ -283,6 +284,7 @@ def identity_of(manifest: Manifest) -> str:
         *sorted(
             f"{t.name} {t.dtype} {'x'.join(map(str, t.shape if t.model is None else t.model.shape))}" for t in trained
         ),
+        *(f"class {label}" for label in manifest.labels or ()),
     ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

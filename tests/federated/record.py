@@ -25,6 +25,7 @@ import numpy as np
 import converter
 import jax_frontend
 from converter.federated import Exchange, identity
+from converter.federated.arrays import identity_of
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from tests.federated.flower import Link, ended, superlink
@@ -95,6 +96,7 @@ def record(folder: Path, out: Path) -> None:
         arrays = exchange.sent(session.state())
     known = {
         "identity": identity(program.data),
+        "labelled": identity_of(dataclasses.replace(program.manifest, labels=("a", "ü", "c"))),
         "norm": exchange.norm,
         "bytes": exchange.nbytes(),
         "arrays": {name: {"shape": list(a.shape), "numbers": a.reshape(-1).tolist()} for name, a in arrays.items()},

@@ -41,6 +41,12 @@ def test_an_identity_is_of_the_model_and_what_trains() -> None:
     assert identity(same.data) == base
     for other in ({"update": "full"}, {"update": "head", "optimizer": "adam"}):
         assert identity(converter.build(example.model(), batch=4, check=False, **other).data) != base
+    named = [
+        identity(converter.build(example.model(), update="head", batch=4, check=False, labels=list(labels)).data)
+        for labels in ("abcd", "abdc", "abcd")
+    ]
+    assert named[0] == named[2]
+    assert len({base, *named}) == 3
     other = EXAMPLES["mlp"].model()
     other.params["layers"][0]["w"] = other.params["layers"][0]["w"] + np.float32(1e-3)
     assert identity(converter.build(other, update="head", batch=4, check=False).data) != base

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from converter.federated import Exchange, Participant, read_rows
+from converter.federated.arrays import identity_of
 from converter.program.file import read_program
 from tests.federated import options
 from tests.federated.flower import BIN, needs_flower
@@ -41,6 +43,8 @@ def test_the_recorded_program_is_what_is_expected_of_it() -> None:
     participant = Participant(RECORDED / "program.tflite")
     exchange = Exchange(read_program(RECORDED / "program.tflite"))
     assert (exchange.identity, exchange.nbytes()) == (expected["identity"], expected["bytes"])
+    labelled = dataclasses.replace(read_program(RECORDED / "program.tflite").manifest, labels=("a", "ü", "c"))
+    assert identity_of(labelled) == expected["labelled"]
     np.testing.assert_allclose(exchange.norm, expected["norm"])
     arrays = {n: np.array(a["numbers"], np.float32).reshape(a["shape"]) for n, a in expected["arrays"].items()}
     config = {"program": expected["identity"], "epochs": 2, "learning-rate": 0.1}

@@ -36,6 +36,7 @@ export async function federatedIdentity(manifest: Manifest): Promise<string> {
     own.int8,
     ...own.frozen.map((weight) => weight.digest),
     ...lines.sort(byCodePoint),
+    ...(manifest.labels ?? []).map((label) => `class ${label}`),
   ].join("\n");
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Exchange } from "../federated/exchange.ts";
+import { federatedIdentity } from "../federated/identity.ts";
 import { Incoming } from "../federated/incoming.ts";
 import { Metadata } from "../federated/messages.ts";
 import type { Tensor } from "../federated/npy.ts";
 import { adopt, type Bounds, LostServerError, Participant } from "../federated.ts";
+import { Manifest } from "../trainer/manifest/manifest.ts";
 import { MemoryStore, Program, Trainer } from "../trainer.ts";
 import { inNode } from "./litert.ts";
 import { assertClose, built, expected, file, fleetAt, objects, Replay, rows, trees } from "./recorded.ts";
@@ -25,6 +27,8 @@ async function participant(bounds: Bounds = {}): Promise<Participant> {
 test("identity, arrays and the norm's bound are the host's", async () => {
   const exchange = await Exchange.of(program);
   assert.equal(exchange.identity, expected.identity);
+  const labels = ["a", "ü", "c"];
+  assert.equal(await federatedIdentity(new Manifest({ ...program.manifest.fields, labels })), expected.labelled);
   assert.ok(Math.abs(exchange.norm - expected.norm) < 1e-9);
   assert.equal(exchange.bytes(false), expected.bytes);
   const shapes = [...exchange.trained].map(([name, { shape }]) => [name, shape]);

@@ -38,6 +38,8 @@ type Listed = Record<string, { shape: number[]; numbers: number[] }>;
 
 interface Expected {
   readonly identity: string;
+  /** The same where the classes are called a, ü and c. */
+  readonly labelled: string;
   readonly norm: number;
   readonly bytes: number;
   readonly arrays: Listed;

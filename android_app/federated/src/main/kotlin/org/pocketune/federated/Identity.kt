@@ -29,7 +29,8 @@ val Manifest.federatedIdentity: String
         val lines = listOf("pocketune-federated/${own.version}", own.forward, own.update, own.int8) +
             own.frozen.map { it.digest } +
             trained.map { "${it.called} ${it.dtype.name.lowercase()} ${(it.model?.shape ?: it.shape).joinToString("x")}" }
-                .sortedWith(BY_CODE_POINT)
+                .sortedWith(BY_CODE_POINT) +
+            labels.orEmpty().map { "class $it" }
         return lines.joinToString("\n").encodeUtf8().sha256().hex()
     }
 

@@ -33,6 +33,8 @@ class ParticipantTest {
     fun `identity, arrays and the norm's bound are the host's`() {
         val exchange = Exchange(program)
         assertEquals(Recorded.expected.getValue("identity").jsonPrimitive.content, exchange.identity)
+        val labelled = program.manifest.copy(labels = listOf("a", "ü", "c"))
+        assertEquals(Recorded.expected.getValue("labelled").jsonPrimitive.content, labelled.federatedIdentity)
         assertEquals(Recorded.expected.getValue("norm").jsonPrimitive.double, exchange.norm, 1e-9)
         assertEquals(Recorded.expected.getValue("bytes").jsonPrimitive.long, exchange.bytes(withSlots = false))
         assertEquals(Recorded.built.mapValues { it.value.shape }, exchange.trained.mapValues { it.value.shape })

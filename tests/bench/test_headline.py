@@ -104,10 +104,10 @@ def test_runs_are_compared_where_a_side_arrived_in_both(headline: Any) -> None:
         row = {"task": "a", "rate": 0.1, "curves": [curve(0.5)]}
         return [{**row, "side": s, "cpu_s": t} for s, t in zip(sides, times, strict=True)]
 
-    assert headline.in_both(run(8.0, 2.0, 1.0), run(9.0, 3.0, None), "keras") == [("a", "sparse", 3.0, 4.0)]
+    assert headline.in_both(run(8.0, 2.0, 1.0), run(9.0, 3.0, None), "keras") == [("a", "sparse", 4.0, 3.0)]
     assert headline.in_both(run(8.0, 2.0, 1.0), [], "keras") == []
     assert headline.in_both(run(8.0, 2.0, 1.0), run(None, 3.0, None), "keras") == []
-    assert headline.in_both(run(None, 2.0, 1.0), run(None, 4.0, None), "keras") == [("a", "sparse", 0.25, 0.5)]
+    assert headline.in_both(run(None, 2.0, 1.0), run(None, 4.0, None), "keras") == [("a", "sparse", 0.5, 0.25)]
 
 
 def test_runs_with_other_rates_are_not_compared(headline: Any) -> None:

@@ -56,17 +56,15 @@ def factor(cpu: float | None, base: dict[str, Any] | None) -> float | None:
     return float((mean_curve(base["curves"])[-1]["cpu_s"] if there is None else there) / cpu)
 
 
-def in_both(
-    rows: list[dict[str, Any]], earlier: list[dict[str, Any]], base: str
-) -> list[tuple[str, str, float, float]]:
-    """Return task, side and the factor over another side in an earlier run and in this one, where it arrived in both.
+def in_both(rows: list[dict[str, Any]], again: list[dict[str, Any]], base: str) -> list[tuple[str, str, float, float]]:
+    """Return task, side and the factor over another side in a run and in a second one, where it arrived in both.
 
     Left out is what is not the same training or not the same factor: where the learning rate of one of the two changed,
     or the other arrived in one run alone.
     """
-    runs = [{(row["task"], row["side"]): row for row in each} for each in (earlier, rows)]
+    runs = [{(row["task"], row["side"]): row for row in each} for each in (rows, again)]
     found = []
-    for task, side in runs[1]:
+    for task, side in runs[0]:
         both = [(run.get((task, side)), run.get((task, base))) for run in runs]
         factors = [None if row is None else factor(row["cpu_s"], other) for row, other in both]
         if side != base and None not in factors and len({_compared(*pair) for pair in both}) == 1:

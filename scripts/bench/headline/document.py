@@ -1,8 +1,8 @@
 """Makes docs/time-to-accuracy.md and its figure of what `scripts/bench/headline --json` wrote.
 
-    .venv/bin/python scripts/bench/headline/document.py [FILE] [--earlier FILE]
+    .venv/bin/python scripts/bench/headline/document.py [FILE] [--again FILE]
 
-FILE is results.json beside it, if not given; what an earlier run wrote (earlier.json) is compared with it. arm64.json
+FILE is results.json beside it, if not given; what a second run wrote (again.json) is compared with it. arm64.json
 is what arm64.py wrote of the same results.
 """
 
@@ -42,25 +42,25 @@ def main() -> None:
     """Reads the results, and writes the document and the figure beside it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=existing, nargs="?", default=HERE / "results.json")
-    parser.add_argument("--earlier", type=existing, default=HERE / "earlier.json")
+    parser.add_argument("--again", type=existing, default=HERE / "again.json")
     parser.add_argument("--arm64", type=existing, default=HERE / "arm64.json")
     parser.add_argument("--output", type=writable, default=DOCUMENT)
     args = parser.parse_args()
     result = json.loads(args.file.read_text())
-    args.output.write_text(document(result, *(json.loads(file.read_text()) for file in (args.earlier, args.arm64))))
+    args.output.write_text(document(result, *(json.loads(file.read_text()) for file in (args.again, args.arm64))))
     draw(result, args.output.with_suffix(".svg"))
 
 
-def document(result: dict[str, Any], earlier: dict[str, Any], arm64: dict[str, Any]) -> str:
-    """Return the text of the document, of a run, an earlier one, and instructions on arm64."""
+def document(result: dict[str, Any], again: dict[str, Any], arm64: dict[str, Any]) -> str:
+    """Return the text of the document, of a run, a second one, and instructions on arm64."""
     # Markdown, not HTML: nothing is to be escaped.
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"seconds": seconds}
     template = environment.get_template("time-to-accuracy.md.jinja")
-    both = in_both(result["rows"], earlier["rows"], "keras")
-    given = {"tasks": of_tasks(result), "both": both, "earlier": earlier, "arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
+    both = in_both(result["rows"], again["rows"], "keras")
+    given = {"tasks": of_tasks(result), "both": both, "again": again, "arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
     return template.render(**result, **given, sooner=sooner, drawn=DRAWN)
 
 

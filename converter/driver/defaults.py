@@ -22,7 +22,7 @@ DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
 def _said(loss: Any) -> str:
     """Return a loss, and whether its numbers are not those of its name."""
     summed = any(part.summed for part in (loss.parts.values() if isinstance(loss, JointLoss) else [loss]))
-    return f"{loss.name}{', the sum over the rows of a step' if summed else ''}"
+    return f"{loss.title}{', the sum over the rows of a step' if summed else ''}"
 
 
 def _with(name: str, options: Sequence[str]) -> str:

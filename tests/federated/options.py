@@ -69,28 +69,32 @@ def net(params: Any, x: Any) -> Any:
     return x @ params["head"]["w"] + params["head"]["b"]
 
 
-def built() -> bytes:
-    """The program."""
-    rng = np.random.default_rng(5)
-    shapes = {"hidden": {"w": (8, 4)}, "next": {"w": (4, 4)}, "head": {"w": (4, 3), "b": (3,)}}
+def model(seed: int, classes: int) -> jax_frontend.Model:
+    """The net with weights of its own for so many classes."""
+    rng = np.random.default_rng(seed)
+    shapes = {"hidden": {"w": (8, 4)}, "next": {"w": (4, 4)}, "head": {"w": (4, classes), "b": (classes,)}}
     params = jax.tree.map(
         lambda s: rng.normal(0, 0.4, s).astype(np.float32), shapes, is_leaf=lambda s: isinstance(s, tuple)
     )
-    model = jax_frontend.Model(net, params, inputs=[jax.ShapeDtypeStruct((1, 8), np.float32)])
-    asked = {"optimizer": "adam", "proximal": 0.5, "loss": "sparse_categorical_crossentropy", "check": False}
-    return converter.build(model, update={"next/w": 1, "head/*": 1}, batch=8, **asked).data
+    return jax_frontend.Model(net, params, inputs=[jax.ShapeDtypeStruct((1, 8), np.float32)])
+
+
+#: Of both programs.
+ASKED: dict[str, Any] = {
+    "update": {"next/w": 1, "head/*": 1},
+    "loss": "sparse_categorical_crossentropy",
+    "check": False,
+}
+
+
+def built() -> bytes:
+    """The program."""
+    return converter.build(model(5, 3), batch=8, optimizer="adam", proximal=0.5, **ASKED).data
 
 
 def with_room() -> bytes:
     """A program of the same net that knows two classes, with room for the third of the rows and one more."""
-    rng = np.random.default_rng(6)
-    shapes = {"hidden": {"w": (8, 4)}, "next": {"w": (4, 4)}, "head": {"w": (4, 2), "b": (2,)}}
-    params = jax.tree.map(
-        lambda s: rng.normal(0, 0.4, s).astype(np.float32), shapes, is_leaf=lambda s: isinstance(s, tuple)
-    )
-    model = jax_frontend.Model(net, params, inputs=[jax.ShapeDtypeStruct((1, 8), np.float32)])
-    asked = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "check": False}
-    return converter.build(model, update={"next/w": 1, "head/*": 1}, batch=20, classes="2+2", **asked).data
+    return converter.build(model(6, 2), batch=20, optimizer="sgd", classes="2+2", **ASKED).data
 
 
 def answered(program: bytes, case: str) -> dict[str, Any]:

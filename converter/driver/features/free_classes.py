@@ -77,7 +77,7 @@ def _of_classes(c: Compilation, layer: LastLayer, rows: int, room: Room, classes
     y = None if c.options.y is None else of_classes(c.options.y)
     try:
         return import_loss(loss, _ending(layer, rows, classes), y, None, c.source.library)
-    except Exception:
+    except Exception:  # of whatever kind the user's code raises
         if isinstance(loss, str | Loss):
             raise
         return None

@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/bench/headline/document.py [FILE] [--again FILE]
 
-FILE is results.json beside it, if not given; what a second run wrote (again.json) is compared with it. arm64.json
+FILE is results.json beside it, if not given; what another run wrote (again.json) is compared with it. arm64.json
 is what arm64.py wrote of the same results.
 """
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def document(result: dict[str, Any], again: dict[str, Any], arm64: dict[str, Any]) -> str:
-    """Return the text of the document, of a run, a second one, and instructions on arm64."""
+    """Return the text of the document, of a run, another one, and instructions on arm64."""
     # Markdown, not HTML: nothing is to be escaped.
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ def summed_up(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     wanted = float(np.mean(ends) - np.std(ends, ddof=min(1, len(ends) - 1)) / 2)
     rows = []
     for side in found:
-        middle = mean_curve(side["curves"])
+        middle = middle_curve(side["curves"])
         place = arrival(middle, wanted)
         there: dict[str, Any] = {"cpu_s": None, "wall_s": None, "cpu_error_s": None, "evaluation": place}
         if place is not None:
@@ -28,11 +29,11 @@ def summed_up(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def mean_curve(curves: list[list[dict[str, float]]]) -> list[dict[str, float]]:
-    """Return the mean of curves with the same evaluations."""
-    return [
-        {key: float(np.mean([p[key] for p in points])) for key in points[0]} for points in zip(*curves, strict=True)
-    ]
+def middle_curve(
+    curves: list[list[dict[str, float]]], middle: Callable[[list[float]], Any] = np.mean
+) -> list[dict[str, float]]:
+    """Return the mean, or what else is asked for, of curves with the same evaluations."""
+    return [{key: float(middle([p[key] for p in points])) for key in points[0]} for points in zip(*curves, strict=True)]
 
 
 def arrival(curve: list[dict[str, float]], wanted: float) -> int | None:
@@ -53,7 +54,7 @@ def factor(cpu: float | None, base: dict[str, Any] | None) -> float | None:
     if cpu is None or base is None:
         return None
     there = base["cpu_s"]
-    return float((mean_curve(base["curves"])[-1]["cpu_s"] if there is None else there) / cpu)
+    return float((middle_curve(base["curves"])[-1]["cpu_s"] if there is None else there) / cpu)
 
 
 def in_both(rows: list[dict[str, Any]], again: list[dict[str, Any]], base: str) -> list[tuple[str, str, float, float]]:

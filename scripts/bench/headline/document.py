@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from arrivals import in_both, mean_curve, sooner
+from arrivals import in_both, middle_curve, sooner
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
@@ -89,7 +89,7 @@ def draw(result: dict[str, Any], file: Path) -> None:
         panel.set_axis_on() if sides else panel.set_axis_off()
         for side in (side for side in DRAWN if side in sides):
             label, colour = DRAWN[side]
-            curve = mean_curve(sides[side]["curves"])
+            curve = middle_curve(sides[side]["curves"])
             xs, ys = [point["cpu_s"] for point in curve], [100 * point["accuracy"] for point in curve]
             panel.plot(xs, ys, color=colour, label=label, marker="o" if len(xs) == 1 else "", linewidth=1.6)
         if sides:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from arrivals import mean_curve
+from arrivals import middle_curve
 
 HERE = Path(__file__).parent
 
@@ -90,7 +90,7 @@ def measured(
             for worker, side in zip(workers, sides, strict=True):
                 found = worker.ask("steady_curve", turn % choices, side["rate"], "held_out")
                 curves[worker.side][turn % choices].append(found)
-            yield [{**side, "curves": [mean_curve(each) for each in curves[side["side"]] if each]} for side in sides]
+            yield [{**side, "curves": [middle_curve(each) for each in curves[side["side"]] if each]} for side in sides]
 
 
 def _compare(workers: list[Worker], rates: Mapping[str, float], sides: list[dict[str, Any]]) -> None:

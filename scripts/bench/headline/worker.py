@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from math import ceil
 from pathlib import Path
 
 import one_core  # noqa: F401  before all that counts cores
@@ -19,7 +20,7 @@ os.environ |= {"KERAS_BACKEND": "torch" if sys.argv[2] == "torch" else "tensorfl
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 import numpy as np
-from arrivals import mean_curve
+from arrivals import middle_curve
 from sides import opened
 
 
@@ -44,8 +45,8 @@ class Clock:
         self._left_out = tuple(a + n - s for a, n, s in zip(self._left_out, now, since, strict=True))  # type: ignore[assignment]
 
 
-#: A training that takes less CPU time than this is repeated so many times: its time is the mean of all.
-_QUICK_S, _AGAIN = 0.2, 4
+#: A training of less CPU time than this is repeated for so many seconds of it, so many times at most.
+_QUICK_S, _REPEATED_S, _MOST = 0.2, 1.0, 20
 #: Steps whose losses are compared between the sides.
 _COMPARED_STEPS = 3
 
@@ -93,11 +94,14 @@ class Learner:
         return found
 
     def steady_curve(self, sample: int, rate: float, judged: str) -> list[dict[str, float]]:
-        """Return the curve of a training; of a quick one, whose time varies with how warm caches are, of several."""
+        """Return the curve of a training; of a quick one, whose time varies with how warm caches are, of several.
+
+        Its times are medians: what else the machine does for a moment is not in them.
+        """
         curves = [self.curve(sample, rate, judged)]
-        if curves[0][-1]["cpu_s"] < _QUICK_S:
-            curves += [self.curve(sample, rate, judged) for _ in range(_AGAIN)]
-        return mean_curve(curves)
+        if (taken := curves[0][-1]["cpu_s"]) < _QUICK_S:
+            curves += [self.curve(sample, rate, judged) for _ in range(min(ceil(_REPEATED_S / taken), _MOST) - 1)]
+        return middle_curve(curves, np.median)
 
 
 def main() -> None:

@@ -75,6 +75,7 @@ def measured(
     task: Task, sides: Sequence[str], choices: int, epochs: int, chosen: Mapping[str, float]
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield after each choice of samples what has come of the sides so far, `full` first."""
+    sides = [side for side in sides if side in THEIRS or side in task.sides]
     split = task.split(choices)
     parts = {"validation": split.validation, "held_out": split.held_out}
     parts |= {f"sample_{number}": rows for number, rows in enumerate(split.samples)}

@@ -9,7 +9,7 @@ import converter
 
 import keras  # isort: skip  after tasks, which choose its backend
 
-_WITH_FEATURES = ("features", "train_features", "evaluate_features")
+_WITH_FEATURES = ("features", "train_features", "infer_features")
 
 
 def program_of(task: Task, model: keras.Model, method: Method, split: Split, target: str) -> converter.Program:
@@ -17,10 +17,10 @@ def program_of(task: Task, model: keras.Model, method: Method, split: Split, tar
 
     They are in `features` alone, so that the runtime packs their weights once.
     """
-    signatures = ("train", "evaluate") if method.update == "full" else _WITH_FEATURES
+    signatures = ("train", "infer") if method.update == "full" else _WITH_FEATURES
     return converter.build(
         model,
-        loss="sparse_categorical_crossentropy",
+        loss=task.loss,
         optimizer="adam",
         update=method.update,
         batch=task.batch,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sides import Array, parts, schedule, stretch
+from sides import Array, parts, schedule, share_of, stretch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
@@ -61,7 +61,8 @@ class PyTorch:
         return [self._step(x[part], y[part], rate).item() for part in parts(steps, self._batch)]
 
     def _step(self, x: Array, y: Array, rate: float) -> Tensor:
-        loss = functional.cross_entropy(self._net(torch.from_numpy(x)), torch.from_numpy(y).long())
+        logits, labels = self._net(torch.from_numpy(x)).flatten(0, -2), torch.from_numpy(y).long().flatten()
+        loss = functional.cross_entropy(logits, labels, ignore_index=-1)
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.param_groups[0]["lr"] = rate
@@ -73,8 +74,8 @@ class PyTorch:
         """Return the share of right answers."""
         given = []
         for part in torch.from_numpy(x).split(_JUDGED):
-            given.append((self._judged if len(part) == _JUDGED else self._whole)(part).argmax(1))
-        return float((torch.cat(given).numpy() == y).mean())
+            given.append((self._judged if len(part) == _JUDGED else self._whole)(part).argmax(-1))
+        return share_of(torch.cat(given).numpy(), y)
 
 
 #: Rows that are judged at once, as on the other sides.
@@ -91,6 +92,7 @@ class _Net:
             layers.DepthwiseConv2D: self._convolution,
             layers.BatchNormalization: self._normalization,
             layers.Dense: self._dense,
+            layers.GRU: self._recurrent,
         }
         self._model, self._weights = model, list[Tensor]()
         self._own = {layer: kinds[type(layer)](layer) for layer in model.operations if type(layer) in kinds}
@@ -149,6 +151,23 @@ class _Net:
             return torch.addcmul(beta - mean * scale, x, scale)
 
         return normalization
+
+    def _recurrent(self, layer: Any) -> Callable[..., Tensor]:
+        def turned(variable: Any) -> Tensor:
+            update, reset, new = variable.value.detach().chunk(3, dim=-1)  # PyTorch has the gate of the reset first
+            value = torch.cat([reset, update, new], -1).movedim(-1, 0).contiguous()
+            self._weights.append(value.requires_grad_(variable.trainable))
+            return value
+
+        cell = layer.cell
+        matrices, biases = [turned(cell.kernel), turned(cell.recurrent_kernel)], turned(cell.bias)
+        begun = torch.zeros(1, 1, layer.units)
+
+        def recurrent(x: Tensor, **_: Any) -> Tensor:
+            weights = [*matrices, *biases.unbind(-1)]
+            return torch.gru(x, begun.expand(1, len(x), -1), weights, True, 1, 0.0, True, False, True)[0]
+
+        return recurrent
 
     def _dense(self, layer: Any) -> Callable[..., Tensor]:
         matrix, bias = self._weight(layer.kernel, (1, 0)), self._bias(layer)

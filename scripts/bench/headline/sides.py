@@ -87,9 +87,12 @@ class Side(Protocol):
 
 
 class Keras:
-    """`model.fit` of Keras on TensorFlow: all weights, Adam, as a tutorial has it."""
+    """`model.fit` of Keras on TensorFlow: all weights, Adam, as a tutorial has it.
 
-    def __init__(self, file: Path, batch: int) -> None:
+    Labels below 0 have no part in the loss where `masked` says that there are some.
+    """
+
+    def __init__(self, file: Path, batch: int, masked: bool) -> None:
         import keras
         import tensorflow as tf
 
@@ -97,7 +100,7 @@ class Keras:
         tf.config.threading.set_inter_op_parallelism_threads(1)
         self._keras, self._batch = keras, batch
         self._model = keras.models.load_model(file, compile=False)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1 if masked else None)
         self._rates = table = tf.Variable(np.zeros(4096, np.float32))
 
         class Table(keras.optimizers.schedules.LearningRateSchedule):
@@ -135,14 +138,14 @@ class Keras:
 
     def right(self, x: Array, y: Array) -> float:
         given = [self._model.predict_on_batch(x[start : start + 50]) for start in range(0, len(y), 50)]
-        return float((np.concatenate(given).argmax(1) == y).mean())
+        return share_of(np.concatenate(given).argmax(-1), y)
 
 
 class Graph(Keras):
     """TensorFlow as well as it goes: half an epoch is one call of a graph, its loop and the fused Adam included."""
 
-    def __init__(self, file: Path, batch: int) -> None:
-        super().__init__(file, batch)
+    def __init__(self, file: Path, batch: int, masked: bool) -> None:
+        super().__init__(file, batch, masked)
         import tensorflow as tf
 
         model, self._tf, self._step = self._model, tf, tf.Variable(0.0)
@@ -160,7 +163,8 @@ class Graph(Keras):
         def step(x: Any, y: Any, rate: Any) -> Any:
             with tf.GradientTape() as tape:
                 logits = model(x, training=True)
-                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(y, 0) if masked else y, logits)
+                loss = tf.reduce_mean(tf.boolean_mask(losses, y >= 0) if masked else losses)
             gradients = tape.gradient(loss, [v.value for v in variables])
             count = self._step.assign_add(1.0)
             for variable, m, v, gradient in zip(variables, *self._slots, gradients, strict=True):
@@ -206,6 +210,7 @@ class Ours:
         from converter.runtime import TrainingSession
 
         self._session, self._method, self._batch = TrainingSession(folder / method.file), method, batch
+        self._judged: tuple[Array, tuple[Array, ...]] | None = None
 
     def begin(self) -> None:
         self._session.reset()
@@ -234,7 +239,24 @@ class Ours:
         return [self._session.train(x[part], y[part], rate) for part in parts(steps, self._batch)]
 
     def right(self, x: Array, y: Array) -> float:
-        return float(self._session.evaluate(x, y)["accuracy"])
+        if self._method.update == "full":
+            return share_of(self._session.infer(x).argmax(-1), y)
+        if self._judged is None or self._judged[0] is not x:  # else their features are known
+            found = self._session.features(x)
+            self._judged = x, found if isinstance(found, tuple) else (found,)
+        names = [spec.name for spec in self._session.manifest.signatures["infer_features"].taking("input")]
+        given = []
+        for part in parts(ceil(len(y) / self._batch), self._batch):
+            rows = np.arange(part.start, part.stop).clip(max=len(y) - 1)
+            feed = {name: features[rows] for name, features in zip(names, self._judged[1], strict=True)}
+            (logits,) = self._session.call("infer_features", feed).values()
+            given.append(logits.argmax(-1))
+        return share_of(np.concatenate(given)[: len(y)], y)
+
+
+def share_of(given: Array, y: Array) -> float:
+    """Return the share of right answers among the labels from 0 on."""
+    return float((given == y)[y >= 0].mean())
 
 
 def schedule(rate: float, steps: int) -> Array:
@@ -254,12 +276,12 @@ def parts(steps: int, batch: int) -> list[slice]:
     return [slice(start, start + batch) for start in range(0, steps * batch, batch)]
 
 
-def opened(side: str, folder: Path, batch: int) -> Side:
+def opened(side: str, folder: Path, batch: int, masked: bool) -> Side:
     """Return a side that is ready to train."""
     if side == "torch":
         from pytorch import PyTorch
 
         return PyTorch(folder / "model.keras", batch)
     if side in THEIRS:
-        return {"keras": Keras, "tensorflow": Graph}[side](folder / "model.keras", batch)
+        return {"keras": Keras, "tensorflow": Graph}[side](folder / "model.keras", batch, masked)
     return Ours(folder, OURS[side], batch)

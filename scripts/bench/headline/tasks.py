@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from nets import LENGTH, SIZE, efficientnet, sentences, sounds
+from sides import OURS
 
-from examples import digits_cnn, efficientnet_lite, imu, minilm, wake_word
-from examples.data import clothes, digits, mnist, motions, sentiment
+from examples import digits_cnn, efficientnet_lite, imu, keyboard, minilm, wake_word
+from examples.data import clothes, digits, mnist, motions, sentiment, writings
 
 import keras  # isort: skip  after examples, which choose its backend
 
@@ -39,9 +40,11 @@ class Task:
         about: model and data, in words.
         build: the Keras model, whose batch norms keep their statistics.
         load: all rows in random order.
-        of_each: samples of each class.
+        of_each: samples of each class; texts in all, where each character has a label.
         held_out, validation: how many rows, the first ones of the data.
         rates: what learning rates are chosen among, by what trains: `full`, `sparse`, `skip-lora-8`, `head`.
+        sides: of ours; class means and discriminants are of rows with one label.
+        loss: of programs, as `build` takes it.
         blocks: what the last layer reads of them, where it does: of a text there is one mean.
         compared: with how many choices of samples.
         batch, epochs: of every training.
@@ -56,6 +59,8 @@ class Task:
     held_out: int
     validation: int
     rates: Mapping[str, tuple[float, ...]]
+    sides: tuple[str, ...] = tuple(OURS)
+    loss: Any = "sparse_categorical_crossentropy"
     blocks: str = "blocks/2"
     compared: int = 3
     batch: int = 8
@@ -69,12 +74,15 @@ class Task:
         order, samples = np.arange(first, len(y)), []
         for seed in range(choices):
             order = np.random.default_rng(seed).permutation(order)
-            chosen = np.concatenate([order[y[order] == label][: self.of_each] for label in np.unique(y)])
+            labels = y if y.ndim == 1 else np.zeros(len(y))
+            chosen = np.concatenate([order[labels[order] == label][: self.of_each] for label in np.unique(labels)])
             samples.append(Rows(x[chosen], y[chosen]))
         held_out, validation = slice(self.held_out), slice(self.held_out, first)
         return Split(samples, Rows(x[validation], y[validation]), Rows(x[held_out], y[held_out]))
 
 
+#: Of a text at the keyboard.
+CHARACTERS = 48
 _SKIP_LORA = {"skip-lora-8": (3e-3, 1e-2, 3e-2)}
 _RATES = {"full": (3e-4, 1e-3, 3e-3), "sparse": (1e-3, 3e-3, 1e-2), "head": (1e-3, 3e-3, 1e-2), **_SKIP_LORA}
 
@@ -97,6 +105,10 @@ def _worn_on_the_other_arm() -> Rows:
 def _leaning_hand() -> Rows:
     images = digits.load()[1]
     return Rows(digits.PEOPLE[0].write(images.x), images.y)
+
+
+def _tweets() -> Rows:
+    return Rows(*writings.encode(writings.load("tweets"), CHARACTERS))
 
 
 def _wake_word() -> Rows:
@@ -176,6 +188,21 @@ TASKS = {
             validation=150,
             rates=_RATES,
             rounds=3,
+        ),
+        Task(
+            "keyboard",
+            f"two GRU layers over {CHARACTERS} characters trained on sentences of reviews and editorials; the next "
+            "character of tweets",
+            lambda: keyboard.build(CHARACTERS),
+            _tweets,
+            of_each=400,
+            held_out=500,
+            validation=250,
+            rates={"full": (3e-3, 1e-2, 3e-2), "sparse": (1e-2, 3e-2, 1e-1), "head": (3e-2, 1e-1, 3e-1)},
+            sides=("full", "sparse", "head", "sparse, int8"),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1),
+            compared=1,
+            epochs=5,
         ),
     )
 }

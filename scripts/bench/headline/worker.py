@@ -57,10 +57,14 @@ class Learner:
     def __init__(self, folder: Path, name: str) -> None:
         task = json.loads((folder / "task.json").read_text())
         self._rows, self._epochs = np.load(folder / "rows.npz"), task["epochs"]
-        self._side = opened(name, folder, task["batch"])
+        self._read: dict[str, np.ndarray] = {}
+        self._side = opened(name, folder, task["batch"], bool((self._rows["sample_0/y"] < 0).any()))
 
     def _of(self, part: str) -> tuple[np.ndarray, np.ndarray]:
-        return self._rows[f"{part}/x"], self._rows[f"{part}/y"]
+        for name in (f"{part}/x", f"{part}/y"):
+            if name not in self._read:
+                self._read[name] = self._rows[name]
+        return self._read[f"{part}/x"], self._read[f"{part}/y"]
 
     def peak_bytes(self, rate: float) -> int:
         """Return the most memory that an epoch of the first samples takes, the samples and the process included.

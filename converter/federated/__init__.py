@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from converter.federated.app import client_app
-from converter.federated.arrays import Exchange, RefusedRound, identity_of
+from converter.federated.arrays import Exchange, RefusedRound
 from converter.federated.coordinator import Coordinator
 from converter.federated.node import Served, serve
 from converter.federated.participant import Participant
@@ -31,13 +33,15 @@ __all__ = [
 ]
 
 
-def identity(program: Readable) -> str:
+def identity(program: Readable, personal: Iterable[str] = ()) -> str:
     """Return what a server's config names as `program`: the same for all builds of a model that may be averaged.
 
     Args:
         program: the `.tflite`, or its bytes.
+        personal: patterns of tensors that stay with the clients, as clients and server take them. Where the last layer
+            does, the labels of the classes may be others.
 
     Raises:
-        UsageError: it is none, or cannot be trained by several.
+        UsageError: it is none, or cannot be trained by several, or a pattern matches nothing.
     """
-    return identity_of(read_program(program).manifest)
+    return Exchange(read_program(program), personal=personal).identity

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
 from types import MappingProxyType
@@ -104,10 +104,10 @@ class Exchange:
                 Pocketune built it.
         """
         manifest = program.manifest
-        self.identity = identity_of(manifest)
         kept = [t for t in manifest.state_tensors if t.dtype == "float32" and t.tensor != LOSS_OF_STEP]
         everything = {t.name: Travelling.of(t) for t in kept if not t.slot}
         self.personal = _personal(everything, list(personal))
+        self.identity = identity_of(manifest, self.personal)
         self.trained = {name: one for name, one in everything.items() if name not in self.personal}
         slots = {t.name: Travelling.of(t) for t in kept if t.slot and _MU not in t.name and _ANCHOR not in t.name}
         own = {name: one for name, one in slots.items() if any(name.endswith(f"/{of}") for of in self.personal)}
@@ -249,12 +249,17 @@ def _names_at_home(head: ClassHead | None, personal: Mapping[str, Travelling]) -
     return [head.names] if stay else []
 
 
-def identity_of(manifest: Manifest) -> str:
+def identity_of(manifest: Manifest, personal: Collection[str] = ()) -> str:
     """Return what programs have in common whose trained tensors may be averaged: 64 hexadecimal digits.
 
     It is the sha256 of lines of UTF-8: what the model computes and its update (`Identity`), the digests of what is
     frozen, name and shape of each trained tensor, and the labels in their order: rows of a last layer that stand for
     other classes have no mean. Target, batch size, signatures and rates have no part in it.
+
+    Args:
+        manifest: of the program.
+        personal: the names of the trained tensors that stay at home. The labels have no part in it where these are all
+            that stands for classes.
 
     Raises:
         UsageError: there is no such thing.
@@ -284,9 +289,19 @@ def identity_of(manifest: Manifest) -> str:
         *sorted(
             f"{t.name} {t.dtype} {'x'.join(map(str, t.shape if t.model is None else t.model.shape))}" for t in trained
         ),
-        *(f"class {label}" for label in manifest.labels or ()),
+        *(f"class {label}" for label in _shared_labels(manifest, personal)),
     ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _shared_labels(manifest: Manifest, personal: Collection[str]) -> tuple[str, ...]:
+    """Return the labels; none where all that trains of each layer that gives their classes is personal."""
+    head = manifest.head
+    layers: list[tuple[str, ...]] = [output.parameters for output in manifest.labelled]
+    if head is not None and head.names is not None:
+        layers = [(head.kernel, head.bias)]
+    own = bool(layers) and all(layer and set(layer) <= set(personal) for layer in layers)
+    return () if own else manifest.labels or ()
 
 
 def _check(name: str, one: Travelling, array: np.ndarray) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import converter
 from converter.federated import Exchange, RefusedRound, identity
+from converter.federated.arrays import identity_of
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
@@ -47,6 +48,19 @@ def test_an_identity_is_of_the_model_and_what_trains() -> None:
     ]
     assert named[0] == named[2]
     assert len({base, *named}) == 3
+    for room in (None, "4+2"):
+        builds = [
+            converter.build(
+                example.model(), update="full", batch=4, check=False, labels=list(labels), classes=room
+            ).data
+            for labels in ("abcd", "abdc")
+        ]
+        for personal, fit in ((["layers/1/*"], True), (["layers/0/*"], False), ([], False)):
+            one, other = (identity(build, personal) for build in builds)
+            assert (one == other) == fit, "rows of a layer that does not travel may stand for other classes"
+        one, other = (read_program(build).manifest for build in builds)
+        alone = {one.head.kernel} if one.head else {one.labelled[0].parameters[0]}
+        assert identity_of(one, alone) != identity_of(other, alone), "half of the layer travels"
     other = EXAMPLES["mlp"].model()
     other.params["layers"][0]["w"] = other.params["layers"][0]["w"] + np.float32(1e-3)
     assert identity(converter.build(other, update="head", batch=4, check=False).data) != base

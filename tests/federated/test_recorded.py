@@ -14,6 +14,7 @@ import pytest
 from converter.federated import Exchange, Participant, read_rows
 from converter.federated.arrays import identity_of
 from converter.program.file import read_program
+from converter.program.manifest import LabelledOutput
 from tests.federated import options
 from tests.federated.flower import BIN, needs_flower
 from tests.tree import ROOT
@@ -45,6 +46,10 @@ def test_the_recorded_program_is_what_is_expected_of_it() -> None:
     assert (exchange.identity, exchange.nbytes()) == (expected["identity"], expected["bytes"])
     labelled = dataclasses.replace(read_program(RECORDED / "program.tflite").manifest, labels=("a", "ü", "c"))
     assert identity_of(labelled) == expected["labelled"]
+    parameters = tuple(exchange.trained)
+    own = dataclasses.replace(labelled, labelled=(LabelledOutput("logits", 0, parameters),))
+    assert identity_of(own, parameters) == expected["identity"]
+    assert identity_of(own, parameters[1:]) == expected["labelled"]
     np.testing.assert_allclose(exchange.norm, expected["norm"])
     arrays = {n: np.array(a["numbers"], np.float32).reshape(a["shape"]) for n, a in expected["arrays"].items()}
     config = {"program": expected["identity"], "epochs": 2, "learning-rate": 0.1}

@@ -104,7 +104,7 @@ export class Exchange {
     const shared = states.filter((it) => trained.has(calledOf(it)));
     const built = new Map(shared.map((it) => [calledOf(it), new Travelling(it).sent(program.initial(it))]));
     const proximal = { mu, anchors: new Map(anchors) };
-    const identity = await federatedIdentity(manifest);
+    const identity = await federatedIdentity(manifest, mine);
     const names = namesAtHome(program, (name) => personal.has(name));
     const atHome = [...[...personal.values()].map(({ tensor }) => tensor), ...(names === null ? [] : [names])];
     return new Exchange(

@@ -10,9 +10,13 @@ export function calledOf(tensor: StateTensor): string {
 
 /**
  * What programs have in common whose trained tensors may be averaged, as the host's `pocketune.federated.identity` gives it: 64
- * hexadecimal digits. Throws InputError where there is no such thing.
+ * hexadecimal digits. `personal`: the names of the trained tensors that stay at home; the labels have no part in it where these are
+ * all that stands for classes. Throws InputError where there is no such thing.
  */
-export async function federatedIdentity(manifest: Manifest): Promise<string> {
+export async function federatedIdentity(
+  manifest: Manifest,
+  personal: ReadonlySet<string> = new Set(),
+): Promise<string> {
   if (manifest.choices.length > 0) {
     throw new InputError(
       `${manifest.name} trains channels that each device chooses: they cannot be averaged. Build with update='sparse'`,
@@ -36,10 +40,20 @@ export async function federatedIdentity(manifest: Manifest): Promise<string> {
     own.int8,
     ...own.frozen.map((weight) => weight.digest),
     ...lines.sort(byCodePoint),
-    ...(manifest.labels ?? []).map((label) => `class ${label}`),
+    ...sharedLabels(manifest, personal).map((label) => `class ${label}`),
   ].join("\n");
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The labels; none where all that trains of each layer that gives their classes is personal. */
+function sharedLabels(
+  { fields: { head, labelled, labels } }: Manifest,
+  personal: ReadonlySet<string>,
+): readonly string[] {
+  const layers = head?.names ? [[head.kernel, head.bias]] : labelled.map(({ parameters }) => parameters);
+  const own = layers.length > 0 && layers.every((layer) => layer.length > 0 && layer.every((it) => personal.has(it)));
+  return own ? [] : (labels ?? []);
 }
 
 /** The order of Python's strings. */

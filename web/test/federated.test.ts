@@ -29,6 +29,14 @@ test("identity, arrays and the norm's bound are the host's", async () => {
   assert.equal(exchange.identity, expected.identity);
   const labels = ["a", "ü", "c"];
   assert.equal(await federatedIdentity(new Manifest({ ...program.manifest.fields, labels })), expected.labelled);
+  const parameters = [...exchange.trained.keys()];
+  const own = new Manifest({
+    ...program.manifest.fields,
+    labels,
+    labelled: [{ output: "logits", place: 0, parameters }],
+  });
+  assert.equal(await federatedIdentity(own, new Set(parameters)), expected.identity);
+  assert.equal(await federatedIdentity(own, new Set(parameters.slice(1))), expected.labelled);
   assert.ok(Math.abs(exchange.norm - expected.norm) < 1e-9);
   assert.equal(exchange.bytes(false), expected.bytes);
   const shapes = [...exchange.trained].map(([name, { shape }]) => [name, shape]);

@@ -299,7 +299,8 @@ def with_layer(
 ) -> dict[str, np.ndarray]:
     """Return a state with other weights, in which the optimizer's slots of some labels are as they were built.
 
-    A slot that was built as a copy of the weights, as an average or FedProx's anchor is, gets the new weights.
+    A slot that was built as a copy of the weights, as an average or FedProx's anchor is, gets the new weights. Slots
+    that are of no class, as Adam's count, start again where the labels are all that there are.
 
     Args:
         program: its file.
@@ -310,7 +311,7 @@ def with_layer(
     # Here: a session that only trains does without the IR, 3 MB of Python's memory.
     from converter.ir.view import View
 
-    manifest, after = program.manifest, dict(state)
+    manifest, after, by_class = program.manifest, dict(state), set[str]()
     for spec in manifest.parameters:
         if spec.name in placed:
             for piece in spec.pieces:
@@ -326,6 +327,10 @@ def with_layer(
         begun = placed[owner][0] if _copies_weights(program, tensor, owner, placed) else _built(program, tensor)
         np.moveaxis(whole, axis, 0)[labels] = np.moveaxis(begun, axis, 0)[labels]
         after[tensor.tensor] = np.ascontiguousarray(view.apply(whole)).reshape(state[tensor.tensor].shape)
+        by_class.add(tensor.tensor)
+    if all(len(np.unique(labels)) == values.shape[axis] for values, axis in placed.values()):
+        rest = (tensor for tensor in manifest.state_tensors if tensor.slot and tensor.tensor not in by_class)
+        after |= {tensor.tensor: program.initial(tensor) for tensor in rest}
     return after
 
 

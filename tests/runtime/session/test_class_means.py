@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 
+from converter.program.manifest import LOSS_OF_STEP
 from converter.runtime import TrainingSession
 from converter.runtime.session.class_means import means_of, sharpness_of
 from converter.support.errors import UsageError
@@ -73,6 +74,53 @@ def test_slots_of_a_class_begin_anew() -> None:
         assert all(state[name][:OWN].any() for name in slots)
         session.set_class_means(x, y)
         assert not any(session.state()[name].any() for name in slots)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.adam(0.01),
+        optax.adafactor(0.01, min_dim_size_to_factor=2),
+        optax.contrib.schedule_free_sgd(0.1),
+        optax.chain(optax.adam(0.01), optax.contrib.reduce_on_plateau(patience=1, cooldown=2)),
+    ],
+    ids=["adam", "adafactor", "schedule-free", "plateau"],
+)
+def test_class_means_behind_a_training_are_an_exact_start(optimizer: Any) -> None:
+    """Nothing of it is left, not what is of no class: Adam's count, means over a matrix, the best loss."""
+    x, y = rows_of_classes()
+    program = built(optimizer=optimizer, classes=None)
+    with TrainingSession(program.data) as session, TrainingSession(program.data) as anew:
+        session.fit(x, y, epochs=3, progress=False)
+        for each in (session, anew):
+            each.set_class_means(x, y)
+        state, expected = session.state(), anew.state()
+        for tensor in session.manifest.state_tensors:
+            if tensor.tensor != LOSS_OF_STEP:  # a step begins by writing it
+                np.testing.assert_array_equal(state[tensor.tensor], expected[tensor.tensor], err_msg=tensor.name)
+
+
+def test_steps_behind_class_means_are_those_of_optax_from_the_start() -> None:
+    x, y = rows_of_classes()
+    with TrainingSession(built(classes=None).data) as session:
+        session.fit(x, y, epochs=5, learning_rate=0.01, progress=False)
+        session.set_class_means(x, y)
+        features = jnp.asarray(session.features(x))
+        weights = {name: session.parameters()[f"last/{name}"].copy() for name in ("w", "b")}
+        tx = optax.adam(0.01)
+        slots = tx.init(weights)
+
+        def loss(weights: Any, rows: slice) -> jax.Array:
+            logits = features[rows] @ weights["w"] + weights["b"]
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean()
+
+        for start in range(0, 28, 4):
+            rows = slice(start, start + 4)
+            session.train(x[rows], y[rows], 0.01)
+            updates, slots = tx.update(jax.grad(loss)(weights, rows), slots)
+            weights = optax.apply_updates(weights, updates)
+            for name, values in weights.items():
+                np.testing.assert_allclose(session.parameters()[f"last/{name}"], values, atol=1e-4)
 
 
 def test_slots_that_begin_elsewhere_begin_there_again() -> None:

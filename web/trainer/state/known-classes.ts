@@ -37,10 +37,12 @@ export class KnownClasses {
   private readonly kernel: Placed;
   private readonly bias: Placed;
   private readonly slots: Slot[];
+  /** Labels whose weights are others than before. */
+  private readonly putLabels = new Set<number>();
 
   /** Throws InputError for a program whose last layer is set by steps alone. */
   constructor(
-    program: Program,
+    private readonly program: Program,
     private readonly state: readonly StoredTensor[],
   ) {
     const { manifest } = program;
@@ -68,8 +70,16 @@ export class KnownClasses {
     );
   }
 
-  /** What was changed. */
+  /** The state with what was changed. Slots that are of no class, as Adam's count, begin anew where all labels were put. */
   changed(): StoredTensor[] {
+    if (this.putLabels.size === this.names.length) {
+      const ofClasses = new Set(this.slots.map(({ place }) => place.tensor));
+      for (const spec of this.program.manifest.stateTensors) {
+        const before = this.tensors.get(spec.tensor);
+        if (!spec.slot || ofClasses.has(spec.tensor) || !before) continue;
+        this.tensors.set(spec.tensor, { ...before, bytes: this.program.initial(spec) });
+      }
+    }
     return this.state.map((tensor) => this.tensors.get(tensor.name) ?? tensor);
   }
 
@@ -178,6 +188,7 @@ export class KnownClasses {
 
   /** Replaces weights and bias of a class; the optimizer's slots of it begin anew. */
   private put(label: number, weights: Float32Array, bias: number): void {
+    this.putLabels.add(label);
     this.kernel.put(label, weights);
     this.bias.put(label, Float32Array.of(bias));
     for (const slot of this.slots) {
@@ -252,7 +263,7 @@ class Placed {
   constructor(
     private readonly program: Program,
     private readonly tensors: Map<string, StoredTensor>,
-    private readonly tensor: string,
+    readonly tensor: string,
     model: ModelTensor,
     readonly axis: number,
   ) {

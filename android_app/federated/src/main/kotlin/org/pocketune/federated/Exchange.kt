@@ -51,13 +51,13 @@ internal class Travelling(val tensor: String, private val stored: Int, places: I
  * @param patterns of what is [personal], as [personalIn] reads them.
  */
 internal class Exchange(program: Program, bound: Double? = null, patterns: List<String> = emptyList()) {
-    val identity: String = program.manifest.federatedIdentity
-
     private val states = program.manifest.stateTensors.filter { it.dtype == Dtype.FLOAT32 && it.tensor != LOSS_OF_STEP }
     private val weights = states.filter { !it.slot }.associate { it.called to Travelling.of(it) }
 
     /** The trained tensors that stay at home, by the model's names (FedPer). */
     val personal: Map<String, Travelling> = personalIn(weights.keys, patterns).associateWith(weights::getValue)
+
+    val identity: String = program.manifest.federatedIdentity(personal.keys)
 
     /** Tensors of the program that stay here: those that are personal, and with a last layer that has room for classes their names. */
     val atHome: Set<String> =

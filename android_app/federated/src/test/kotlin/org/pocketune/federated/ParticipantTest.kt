@@ -14,6 +14,7 @@ import kotlinx.serialization.json.long
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import org.pocketune.runtime.tflite.TfliteRuntimeFactory
+import org.pocketune.trainer.LabelledOutput
 import org.pocketune.trainer.Program
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.Store
@@ -34,7 +35,11 @@ class ParticipantTest {
         val exchange = Exchange(program)
         assertEquals(Recorded.expected.getValue("identity").jsonPrimitive.content, exchange.identity)
         val labelled = program.manifest.copy(labels = listOf("a", "ü", "c"))
-        assertEquals(Recorded.expected.getValue("labelled").jsonPrimitive.content, labelled.federatedIdentity)
+        assertEquals(Recorded.expected.getValue("labelled").jsonPrimitive.content, labelled.federatedIdentity())
+        val parameters = exchange.trained.keys.toList()
+        val own = labelled.copy(labelled = listOf(LabelledOutput("logits", 0, parameters)))
+        assertEquals(exchange.identity, own.federatedIdentity(parameters.toSet()))
+        assertEquals(labelled.federatedIdentity(), own.federatedIdentity(parameters.drop(1).toSet()))
         assertEquals(Recorded.expected.getValue("norm").jsonPrimitive.double, exchange.norm, 1e-9)
         assertEquals(Recorded.expected.getValue("bytes").jsonPrimitive.long, exchange.bytes(withSlots = false))
         assertEquals(Recorded.built.mapValues { it.value.shape }, exchange.trained.mapValues { it.value.shape })

@@ -32,8 +32,19 @@ internal class KnownClasses(private val program: Program, private val state: Lis
 
     private val known get() = names.indices.filter { names[it].isNotEmpty() }
 
-    /** What was changed. */
-    fun changed(): List<StoredTensor> = state.map { tensors.getValue(it.name) }
+    /** Labels whose weights are others than before. */
+    private val put = mutableSetOf<Int>()
+
+    /** The state with what was changed. Slots that are of no class, as Adam's count, begin anew where all labels were put. */
+    fun changed(): List<StoredTensor> {
+        if (put.size == names.size) {
+            val ofClasses = slots.map { it.place.tensor }
+            for (spec in manifest.stateTensors.filter { it.slot && it.tensor !in ofClasses }) {
+                tensors[spec.tensor] = StoredTensor(spec.tensor, spec.dtype, spec.shape, program.initial(spec))
+            }
+        }
+        return state.map { tensors.getValue(it.name) }
+    }
 
     /** Sets the last layer to the means of [features] by class, or with a [shrinkage] to their discriminant. */
     fun setMeans(features: List<Values>, labels: List<Int>, shrinkage: Shrinkage? = null) {
@@ -136,6 +147,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
 
     /** Replaces weights and bias of a class; the optimizer's slots of it begin anew. */
     private fun put(label: Int, weights: FloatArray, bias: Float) {
+        put += label
         kernel.put(label, weights)
         this.bias.put(label, floatArrayOf(bias))
         for (slot in slots) slot.place.put(label, if (copiesWeights(slot)) slot.of.row(label) else slot.place.built[label])
@@ -199,7 +211,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
     private class Slot(val kind: String, val of: Placed, val place: Placed)
 
     /** A tensor of the state whose rows of classes lie along an axis of the model's tensor. */
-    private inner class Placed(private val tensor: String, model: ModelTensor, val axis: Int) {
+    private inner class Placed(val tensor: String, model: ModelTensor, val axis: Int) {
         constructor(parameter: String, axis: Int) : this(
             manifest.parameters.first { it.name == parameter }.pieces.single().tensor,
             manifest.parameters.first { it.name == parameter }.let { ModelTensor(it.name, it.shape, it.pieces.single().view) },

@@ -73,11 +73,11 @@ class KnownClasses(HeldState):
                 class means: `set_class_means` first.
         """
         with self._lock:
-            names = self._named(name)
+            names, own = self._named(name), self._head().own
             if "" not in names:
                 raise UsageError(
                     f"there is room for {len(names)} classes, and all are there: forget one, or build with more, "
-                    f"classes='{len(names)}+10'",
+                    f"classes='{own}+{len(names) - own + 10}', whose last layer takes no state of this one",
                     page="sessions",
                 )
             known, label = self._known_labels(), names.index("")
@@ -87,9 +87,9 @@ class KnownClasses(HeldState):
                 kernel[label], bias[label] = 0, bias[known].mean() if len(known) else 0
                 self._write(kernel, bias, label, after)
                 return label
-            own = known < self._head().own
-            tell = bool(kernel[known[own]].any())  # a mean of 0 says nothing of the sharpness: then all others do
-            before = means_in(kernel[known], bias[known], own if tell else np.ones(len(known), bool))
+            of_own = known < own
+            tell = bool(kernel[known[of_own]].any())  # a mean of 0 says nothing of the sharpness: then all others do
+            before = means_in(kernel[known], bias[known], of_own if tell else np.ones(len(known), bool))
             if before is None:
                 raise UsageError(
                     "the last layer does not hold class means, as after steps or with a shrinkage: what another "

@@ -60,7 +60,9 @@ def document(result: dict[str, Any], again: dict[str, Any], arm64: dict[str, Any
     environment.filters |= {"seconds": seconds}
     template = environment.get_template("time-to-accuracy.md.jinja")
     both = in_both(result["rows"], again["rows"], "keras")
-    given = {"tasks": of_tasks(result), "both": both, "again": again, "arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
+    most = max(abs(second / first - 1) for *_, first, second in both)
+    given = {"tasks": of_tasks(result), "both": both, "most": most, "again": again}
+    given |= {"arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
     return template.render(**result, **given, sooner=sooner, drawn=DRAWN)
 
 

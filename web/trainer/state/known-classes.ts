@@ -112,7 +112,7 @@ export class KnownClasses {
     if (label < 0) {
       throw new InputError(
         `there is room for ${this.names.length} classes, and all are there: forget one, or build with more, ` +
-          `classes='${this.names.length}+10'`,
+          `classes='${this.head.own}+${this.names.length - this.head.own + 10}', whose last layer takes no state of this one`,
       );
     }
     if (features) this.addOf(label, known, this.numbers(features));

@@ -73,7 +73,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         if (label < 0) {
             refuse(
                 "there is room for ${names.size} classes, and all are there: forget one, or build with more, " +
-                    "classes='${names.size}+10'",
+                    "classes='${head.own}+${names.size - head.own + 10}', whose last layer takes no state of this one",
             )
         }
         val known = known

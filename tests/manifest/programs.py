@@ -132,6 +132,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "state-in-int8": _build(train_as="int8"),
     "rate-in-the-program": _build(optimizer=optax.sgd(optax.linear_schedule(0.1, 0.0, 9))),
     "two-losses": _build(_model(_two), **_JOINT),
+    "named-target": _build(
+        _model(_two), loss={"kind": "sparse_categorical_crossentropy"}, signatures=("train", "evaluate", "infer")
+    ),
     "no-target": _build(_model(_three, inputs=3), loss="triplet"),
     "two-targets": _build(loss=named_loss("distillation", alpha=0.5)),
     "masked-labels": _build(_tokens(), loss=named_loss("next_token", ignore=3)),

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { readManifest } from "../trainer/manifest/manifest-checks.ts";
 import { Curriculum, classOf } from "../trainer/session/batches.ts";
-import { type Plan, whole } from "../trainer/session/plan.ts";
+import { Inputs } from "../trainer/session/inputs.ts";
+import { LIMITS, type Plan, whole } from "../trainer/session/plan.ts";
 import { Random } from "../trainer/session/random.ts";
 import { cosine, labelled, type Sample, warmUp } from "../trainer.ts";
 import { samples } from "./fixture.ts";
@@ -93,6 +95,19 @@ test("balance gives each class the same weight and keeps the sum", () => {
   }
   assert.ok(sums.every((sum) => Math.abs(sum - 6) < 1e-5));
   assert.equal(classOf({ inputs: {}, targets: { y: Float32Array.of(0, 0, 1) } }), 2);
+});
+
+test("classes of the only target are balanced where it has a name, and of several none", () => {
+  const manifest = (name: string) => readManifest(new Uint8Array(readFileSync(`../tests/manifest/good/${name}.json`)));
+  const plan = whole({ balanceClasses: true });
+  new Inputs(manifest("named-target"), LIMITS).checkPlan(plan);
+  assert.throws(() => new Inputs(manifest("two-losses"), LIMITS).checkPlan(plan), /this model knows no classes/);
+  assert.deepEqual([manifest("named-target").classes, manifest("two-losses").classes], [3, undefined]);
+  const uneven = [0, 0, 0, 2].map((label) => ({ inputs: {}, targets: { kind: Int32Array.of(label) } }));
+  const [batch] = new Curriculum(uneven, { ...plan, shuffle: false }, 4).batches(0);
+  // Of 4 in all each class weighs 2.
+  const weights = [2 / 3, 2 / 3, 2 / 3, 2].map(Math.fround);
+  assert.deepEqual(batch?.weights, weights);
 });
 
 test("rates", () => {

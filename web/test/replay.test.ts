@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { readManifest } from "../trainer/manifest/manifest-checks.ts";
 import type { Row, Values } from "../trainer/program/samples.ts";
 import { tagsOf } from "../trainer/replay/class-tags.ts";
 import {
@@ -16,6 +17,7 @@ import {
   tagged,
 } from "../trainer/replay/contents.ts";
 import { begin, packMemory, unpackMemory } from "../trainer/replay/memory-file.ts";
+import { RowKind } from "../trainer/replay/row-kind.ts";
 import { InputError, labelled, ReplayError, ReplayMemory, type Sample, StorageError, Trainer } from "../trainer.ts";
 import { collected, FailingStore, Log, program, samples, scripted } from "./fixture.ts";
 
@@ -120,6 +122,39 @@ test("rows come back as they went in, within the limit", async () => {
   assert.ok((again.counts().get(1) ?? 0) >= 5, "the rare class stays");
   await again.forget(0);
   assert.deepEqual([...(await ReplayMemory.open(store, own)).counts().keys()], [1]);
+});
+
+test("a label that there is not is refused, and the file stays", async () => {
+  const [trainer, store] = await opened();
+  const memory = await ReplayMemory.open(store, own);
+  await trainer.remember(memory, samples(30));
+  const before = await store.read(NAME);
+  for (const label of [4, -1, 0.5, Number.NaN]) {
+    const refusal = new RegExp(`^label: a whole number from 0 to 3, the labels of replay.memory, not ${label}$`);
+    const isRefusal = (error: unknown) => error instanceof InputError && refusal.test(error.message);
+    await assert.rejects(memory.forget(label), isRefusal);
+    await assert.rejects(memory.rename(label, "cat"), isRefusal);
+  }
+  assert.deepEqual(await store.read(NAME), before);
+  assert.equal((await ReplayMemory.open(store, own)).seen, 30);
+});
+
+test("rows of the only target are of its classes where it has a name", async () => {
+  const named = readManifest(new Uint8Array(readFileSync("../tests/manifest/good/named-target.json")));
+  const kind = await RowKind.of(named);
+  const row = (label: Values) => ({ inputs: { x: new Float32Array(6) }, targets: { kind: label } });
+  const labels = [0, 1, 2, 1, 2, 2];
+  const rows = labels.map((label) => row(Int32Array.of(label)));
+  assert.deepEqual(
+    rows.map((each) => kind.labelOf(each)),
+    labels,
+  );
+  assert.equal(kind.labelOf(row(Float32Array.of(0, 0, 1))), 2);
+  const back = rows.map((each) => kind.sample(kind.arrays(each)).targets);
+  assert.deepEqual(
+    back,
+    rows.map((each) => each.targets),
+  );
 });
 
 test("what is damaged, or another's, is refused and stays", async () => {

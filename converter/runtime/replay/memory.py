@@ -125,16 +125,18 @@ class ReplayMemory:
         """Removes all rows of a label, as when the class is forgotten; what comes of it counts from new.
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: there is no such label, or the file cannot be written.
         """
+        self._check_label(label)
         self._write(self._contents.without(label))
 
     def rename(self, label: int, name: str) -> None:
         """Says that a label is of the same class as before, which has another name: its rows stay.
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: there is no such label, the name holds half a character, or the file cannot be written.
         """
+        self._check_label(label)
         tags = list(self._contents.tags)
         tags[label] = tags_of([name])[0]
         self._write(replace(self._contents, tags=tuple(tags)))
@@ -156,6 +158,15 @@ class ReplayMemory:
                     "of before under another name",
                     page="replay-memories",
                 )
+
+    def _check_label(self, label: Any) -> None:
+        """Raise UsageError for what is no label of the memory, as -1 is none: nothing is counted from the end."""
+        most = self._contents.classes - 1
+        if isinstance(label, bool) or not isinstance(label, int | np.integer) or not 0 <= label <= most:
+            raise UsageError(
+                f"label: a whole number from 0 to {most}, the labels of {self.path}, not {label!r}",
+                page="replay-memories",
+            )
 
     def _tags(self, names: Sequence[str] | None) -> tuple[bytes, ...]:
         """Return the tags of all labels; as they are where the names are not known, or are not of these labels."""

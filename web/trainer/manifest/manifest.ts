@@ -197,10 +197,16 @@ export class Manifest {
     return new Map(Object.entries(loss).map(([output, name]) => [`${TARGET}/${output}`, name]));
   }
 
+  /** What the loss takes for the only target, whatever its name; undefined of several, and of one without labels. */
+  get onlyLabels(): TargetLabels | undefined {
+    const [target, another] = ofRole(this.step.inputs, "target");
+    return target && !another ? this.targetLabels.get(target.name) : undefined;
+  }
+
   /** How many answers a classifier chooses from; undefined when the only target is no label. */
   get classes(): number | undefined {
     const isLabel = ofRole(this.step.inputs, "target")[0]?.dtype === "int32";
-    return (isLabel && this.targetLabels.get(TARGET)?.count) || undefined;
+    return (isLabel && this.onlyLabels?.count) || undefined;
   }
 
   /** Bytes of all state tensors. */

@@ -22,6 +22,12 @@ export function labelled(x: Float32Array, answer: number | Float32Array, weight 
   return { inputs: { x }, targets: { [TARGET]: y }, weight };
 }
 
+/** The only target, whatever its name; undefined where there are several. */
+export function onlyTarget({ targets }: Sample): Values | undefined {
+  const [target, another] = Object.values(targets);
+  return another ? undefined : target;
+}
+
 /** How much a sample counts, as the program gets it. */
 export function weightOf(sample: Sample): number {
   return Math.fround(sample.weight ?? 1);

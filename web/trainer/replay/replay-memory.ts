@@ -112,13 +112,18 @@ export class ReplayMemory {
     return this.samples(this.contents.aside);
   }
 
-  /** Removes all rows of a label, as when its class is forgotten. Throws StorageError and ReplayError. */
+  /**
+   * Removes all rows of a label, as when its class is forgotten. Throws InputError for a label that there is not, StorageError
+   * and ReplayError.
+   */
   async forget(label: number): Promise<void> {
+    this.checkLabel(label);
     await this.write(forgotten(this.contents, label));
   }
 
   /** Says that a label is of the same class as before, which has another name: its rows stay. Throws as `forget`. */
   async rename(label: number, name: string): Promise<void> {
+    this.checkLabel(label);
     const [renamed = UNKNOWN] = await tagsOf([name]);
     const tags = this.contents.tags.map((tag, i) => (i === label ? renamed : tag));
     await this.write({ ...this.contents, tags });
@@ -162,6 +167,12 @@ export class ReplayMemory {
     const tags = await this.checkedTags(names);
     this.replayed();
     await this.enter(this.offered(samples), samples, tags);
+  }
+
+  private checkLabel(label: number): void {
+    const most = this.contents.tags.length - 1;
+    if (Number.isInteger(label) && label >= 0 && label <= most) return;
+    throw new InputError(`label: a whole number from 0 to ${most}, the labels of ${this.name}, not ${label}`);
   }
 
   /** The tags of all labels now. Throws ReplayError where rows are of another class than the one that has their label. */

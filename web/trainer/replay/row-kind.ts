@@ -1,9 +1,9 @@
 import { sha256, toHex, utf8 } from "../bytes.ts";
 import { InputError } from "../errors.ts";
 import { byLength } from "../manifest/lengths.ts";
-import { labelOf, type Manifest, ofRole, rowSize, TARGET } from "../manifest/manifest.ts";
+import { labelOf, type Manifest, ofRole, rowSize } from "../manifest/manifest.ts";
 import type { TargetLabels, TensorSpec } from "../manifest/manifest-records.ts";
-import { type Row, type Sample, weightOf } from "../program/samples.ts";
+import { onlyTarget, type Row, type Sample, weightOf } from "../program/samples.ts";
 import {
   type Contents,
   classesOf,
@@ -51,7 +51,7 @@ export class RowKind {
   /** The class of a row; null of one that counts nothing, or whose label the loss leaves out. */
   labelOf(sample: Sample): number | null {
     if (weightOf(sample) <= 0) return null;
-    const target = sample.targets[this.targets[0]?.name ?? TARGET];
+    const target = onlyTarget(sample);
     if (!this.labels || !target) return 0;
     const { count, only, ignored } = this.labels;
     const first = target[0] ?? 0;
@@ -135,8 +135,8 @@ export class RowKind {
 }
 
 function onlyLabels(manifest: Manifest, targets: TensorSpec[]): TargetLabels | null {
-  const [target, another] = targets;
-  const labels = target && !another ? manifest.targetLabels.get(target.name) : undefined;
+  const [target] = targets;
+  const labels = manifest.onlyLabels;
   if (!target || !labels) return null;
   const size = rowSize(target);
   if (labels.count !== null) return size === (target.dtype === "float32" ? labels.count : 1) ? labels : null;

@@ -1,7 +1,6 @@
 import { InputError } from "../errors.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { TARGET } from "../manifest/manifest.ts";
-import { type Row, type Sample, weightOf } from "../program/samples.ts";
+import { onlyTarget, type Row, type Sample, weightOf } from "../program/samples.ts";
 import type { WholePlan } from "./plan.ts";
 import { Random, shuffled } from "./random.ts";
 import { Skipping } from "./skipping.ts";
@@ -127,9 +126,9 @@ function counted(first: number, end: number): number[] {
   return Array.from({ length: end - first }, (_, i) => first + i);
 }
 
-/** The label, or the place of the largest number of a one-hot row. */
+/** The label, or the place of the largest number of a one-hot row, of the only target. */
 export function classOf(sample: Sample): number {
-  const target = sample.targets[TARGET];
+  const target = onlyTarget(sample);
   if (target instanceof Float32Array) return target.indexOf(Math.max(...target));
   if (target?.length !== 1) throw new InputError("balanceClasses needs one label a sample");
   return target[0] ?? 0;

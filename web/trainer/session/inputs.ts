@@ -1,6 +1,6 @@
 import { InputError } from "../errors.ts";
 import { byLength } from "../manifest/lengths.ts";
-import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "../manifest/manifest.ts";
+import { labelOf, type Manifest, ofRole, rowSize, rowsOf } from "../manifest/manifest.ts";
 import type { Dtype, Signature, TargetLabels, TensorSpec } from "../manifest/manifest-records.ts";
 import { redrawnOf } from "../manifest/redrawn.ts";
 import { type Row, type Sample, type Values, weightOf } from "../program/samples.ts";
@@ -89,7 +89,7 @@ export class Inputs {
     }
     const patience = plan.earlyStop?.patience ?? 1;
     if (!(patience >= 1)) refuse(`earlyStop: patience must be at least 1, got ${patience}`);
-    if (plan.balanceClasses && (this.labels.get(TARGET)?.count ?? null) === null) {
+    if (plan.balanceClasses && (this.manifest.onlyLabels?.count ?? null) === null) {
       refuse("balanceClasses: this model knows no classes");
     }
     if (plan.skip) this.checkSkip(plan.skip, firstEpoch);

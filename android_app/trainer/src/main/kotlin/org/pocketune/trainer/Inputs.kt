@@ -67,7 +67,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         if (plan.checkpointEvery < 0) refuse("checkpointEvery must not be below 0, got ${plan.checkpointEvery}")
         val patience = plan.earlyStop?.patience ?: 1
         if (patience < 1) refuse("earlyStop: patience must be at least 1, got $patience")
-        if (plan.balanceClasses && manifest.targetLabels[TARGET]?.count == null) {
+        if (plan.balanceClasses && manifest.onlyLabels?.count == null) {
             refuse("balanceClasses: this model knows no classes")
         }
         plan.skip?.let { check(it, plan.firstEpoch) }

@@ -154,9 +154,12 @@ data class Manifest(
             else -> mapOf(TARGET to loss.text)
         }
 
+    /** What the loss takes for the only target, whatever its name; null of several, and of one without labels. */
+    val onlyLabels: TargetLabels? get() = step.taking(Role.TARGET).singleOrNull()?.let { targetLabels[it.name] }
+
     /** How many answers a classifier chooses from; null when the only target is no label. */
     val classes: Int?
-        get() = targetLabels[TARGET]?.count?.takeIf { step.taking(Role.TARGET)[0].dtype == Dtype.INT32 }
+        get() = onlyLabels?.count?.takeIf { step.taking(Role.TARGET)[0].dtype == Dtype.INT32 }
 
     /** Whether the rows of a step come in several calls. */
     val accumulates: Boolean get() = microBatch < batch

@@ -51,17 +51,24 @@ class ReplayMemory private constructor(
     /** The rows that were kept aside, for `evaluate` and `heldOut`. */
     fun heldOut(): List<Sample> = samples(contents.aside)
 
-    /** Removes all rows of a label, as when its class is forgotten. Throws [StorageException] and [ReplayException]. */
+    /**
+     * Removes all rows of a label, as when its class is forgotten. Throws [InputException] for a label that there is not,
+     * [StorageException] and [ReplayException].
+     */
     fun forget(label: Int) {
+        checkLabel(label)
         write(contents.without(label))
     }
 
-    /**
-     * Says that a label is of the same class as before, which has another name: its rows stay. Throws [StorageException] and
-     * [ReplayException].
-     */
+    /** Says that a label is of the same class as before, which has another name: its rows stay. Throws as [forget]. */
     fun rename(label: Int, name: String) {
+        checkLabel(label)
         write(contents.with(tags = contents.tagged(label, ClassTags.of(name))))
+    }
+
+    private fun checkLabel(label: Int) {
+        val most = contents.classes - 1
+        if (label !in 0..most) throw InputException("label: a whole number from 0 to $most, the labels of $file, not $label")
     }
 
     /**
@@ -213,12 +220,10 @@ internal class RowKind(private val manifest: Manifest) {
     )
 
     /** What the loss takes for the only target, where a row of it is of one class. */
-    private val labels: TargetLabels? = targets.singleOrNull()?.let { target ->
-        manifest.targetLabels[target.name]?.takeIf {
-            val count = it.count
-            if (count != null) target.rowSize == if (target.dtype == Dtype.FLOAT32) count else 1
-            else target.rowSize == 1 && (it.only.isNotEmpty() || it.least == 0.0 && it.most == 1.0)
-        }
+    private val labels: TargetLabels? = manifest.onlyLabels?.takeIf {
+        val (count, target) = it.count to targets.single()
+        if (count != null) target.rowSize == if (target.dtype == Dtype.FLOAT32) count else 1
+        else target.rowSize == 1 && (it.only.isNotEmpty() || it.least == 0.0 && it.most == 1.0)
     }
     private val classes: Int = labels?.run { count ?: only.size.takeIf { it > 0 } ?: 2 } ?: 1
 

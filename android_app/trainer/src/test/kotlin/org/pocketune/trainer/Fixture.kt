@@ -13,6 +13,10 @@ internal object Fixture {
 
     fun program(name: String) = Program.open(file("$name.tflite"))
 
+    /** A good manifest of tests/manifest. */
+    fun manifest(name: String): Manifest =
+        readManifest(ByteBuffer.wrap(File(System.getProperty("manifests"), "good/$name.json").readBytes()))
+
     val hash: String get() = stateless.manifest.graphHash
 
     val states by lazy { StateSpec(stateless) }

@@ -47,6 +47,16 @@ class InputsTest {
     }
 
     @Test
+    fun `classes of the only target are balanced where it has a name, and of several none`() {
+        val (named, two) = listOf("named-target", "two-losses").map(Fixture::manifest)
+        assertEquals(listOf(3, null), listOf(named.classes, two.classes))
+        val plan = Plan(balanceClasses = true)
+        Inputs(named, Limits()).check(plan)
+        val refused = assertFailsWith<InputException> { Inputs(two, Limits()).check(plan) }
+        assertEquals("balanceClasses: this model knows no classes", refused.message)
+    }
+
+    @Test
     fun `labels are those of the target, and those that its loss leaves out`() {
         val manifest = Fixture.program("mlp-variables").manifest
         assertEquals(mapOf("y" to TargetLabels(4)), manifest.targetLabels)

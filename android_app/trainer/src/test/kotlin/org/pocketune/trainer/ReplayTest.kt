@@ -122,6 +122,27 @@ class ReplayTest {
     }
 
     @Test
+    fun `a label that there is not is refused, and the file stays`() {
+        val memory = ReplayMemory.open(path, Fixture.stateless)
+        memory.visit(Fixture.samples(30)).enter()
+        val before = path.readBytes()
+        for (label in listOf(4, -1)) for (change in listOf<() -> Unit>({ memory.forget(label) }, { memory.rename(label, "cat") })) {
+            val refused = assertFailsWith<InputException> { change() }
+            assertEquals("label: a whole number from 0 to 3, the labels of $path, not $label", refused.message)
+        }
+        assertContentEquals(before, path.readBytes())
+        assertEquals(30L, ReplayMemory.open(path, Fixture.stateless).seen)
+    }
+
+    @Test
+    fun `rows of the only target are of its classes where it has a name`() {
+        val kind = RowKind(Fixture.manifest("named-target"))
+        val labels = listOf(0, 1, 2, 1, 2, 2)
+        val x = mapOf("x" to Values.Floats(FloatArray(6)))
+        assertEquals(labels, labels.map { kind.labelOf(Sample(x, mapOf("kind" to Values.Ints(intArrayOf(it))))) })
+    }
+
+    @Test
     fun `what is damaged, or another's, is refused and stays`() {
         ReplayMemory.open(path, Fixture.stateless, limit = 8000).visit(Fixture.samples(30)).enter()
         val good = path.readBytes()

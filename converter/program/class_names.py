@@ -24,22 +24,36 @@ def free_bias(others: np.ndarray) -> float:
     return min(FREE, _BELOW * float(np.min(others, initial=0)))
 
 
+def encoded(name: str) -> bytes:
+    """Return a name in UTF-8.
+
+    Raises:
+        UsageError: it holds half a character, as JSON or a file's name may bring one: UTF-8 has none.
+    """
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the name of a class is a text in UTF-8, which has no half characters: {name!r} holds one", page="sessions"
+        ) from None
+
+
 def written(names: Sequence[str]) -> np.ndarray:
     """Return names as they are stored, int32 [classes, 16]; an empty one is of no class.
 
     Raises:
-        UsageError: one takes more bytes than there is room for.
+        UsageError: one takes more bytes than there is room for, or holds half a character.
     """
     rows = np.zeros((len(names), 4 * WORDS), np.uint8)
     for row, name in zip(rows, names, strict=True):
-        encoded = name.encode()
-        if len(encoded) > BYTES:
+        data = encoded(name)
+        if len(data) > BYTES:
             raise UsageError(
-                f"the name of a class takes at most {BYTES} bytes in UTF-8, and {name!r} takes {len(encoded)}",
+                f"the name of a class takes at most {BYTES} bytes in UTF-8, and {name!r} takes {len(data)}",
                 page="sessions",
             )
-        row[0] = len(encoded)
-        row[4 : 4 + len(encoded)] = np.frombuffer(encoded, np.uint8)
+        row[0] = len(data)
+        row[4 : 4 + len(data)] = np.frombuffer(data, np.uint8)
     return rows.view("<i4").astype(np.int32)
 
 

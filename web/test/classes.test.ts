@@ -27,10 +27,19 @@ test("classes have the names of the state", () => {
   assert.deepEqual(classesOf(manifest, state), ["0", "1", "2", "zwölf", null, null]);
 });
 
+test("names are those that were written, a byte order mark at their head too, and bytes that are none are refused", () => {
+  assert.deepEqual(classesOf(manifest, named("0", "\ufeffcat", "2")), ["0", "\ufeffcat", "2"]);
+  const state = named("0", "1", "2");
+  state[0]?.bytes.fill(0xff, 64 + 4, 64 + 5);
+  assert.throws(() => classesOf(manifest, state), InputError);
+});
+
 test("samples of a class that there is not are refused", () => {
   const names = classesOf(manifest, named("0", "1", "2", "zwölf", "", ""));
   checkKnown(names, [labelled(new Float32Array(6), 3)]);
   assert.throws(() => checkKnown(names, [labelled(new Float32Array(6), 4)]), InputError);
+  const ofOneName = { inputs: { x: new Float32Array(6) }, targets: { kind: Int32Array.of(4) } };
+  assert.throws(() => checkKnown(names, [ofOneName]), InputError);
   const shares = Float32Array.of(0, 0, 0, 0, 0, 1);
   assert.throws(() => checkKnown(names, [labelled(new Float32Array(6), shares)]), InputError);
 });

@@ -9,7 +9,8 @@ import pytest
 
 from converter.runtime import ReplayMemory, TrainingSession
 from converter.support.errors import UsageError
-from tests.runtime.session.class_nets import INPUTS, OWN, built, rows_of_classes
+from tests.manifest.programs import PROGRAMS
+from tests.runtime.session.class_nets import INPUTS, LATER, OWN, built, rows_of_classes
 
 NEW = np.ones((6, INPUTS), np.float32), np.full(6, OWN, np.int32)
 
@@ -60,6 +61,44 @@ def test_rows_of_a_class_that_was_renamed_stay_when_the_memory_is_told(
     assert again.seen == 12
     session.rename_class("one", "first")
     session.remember(again, *NEW)  # no row is of that label
+
+
+def test_a_label_that_there_is_not_is_refused_and_the_file_stays(session: TrainingSession, tmp_path: Path) -> None:
+    memory = ReplayMemory(tmp_path / "m", session.manifest)
+    session.remember(memory, *NEW)
+    before = (tmp_path / "m").read_bytes()
+    most = OWN + LATER - 1
+    for label in (most + 1, -1, 0.0, True, "cat", None):
+        for change in (lambda it=label: memory.forget(it), lambda it=label: memory.rename(it, "cat")):
+            with pytest.raises(UsageError, match=rf"^label: a whole number from 0 to {most}, .*, not {label!r}\n"):
+                change()
+    assert (tmp_path / "m").read_bytes() == before
+    memory.forget(np.int64(OWN))
+    assert ReplayMemory(tmp_path / "m", session.manifest).counts() == {}
+
+
+def test_half_a_character_in_a_name_is_refused_and_nothing_changes(session: TrainingSession, tmp_path: Path) -> None:
+    memory = ReplayMemory(tmp_path / "m", session.manifest)
+    session.remember(memory, *NEW)
+    before, names = (tmp_path / "m").read_bytes(), session.classes()
+    for name in ("\ud800", "a\udfff"):  # as json.loads makes of "\\ud800"
+        for change in (
+            lambda it=name: session.add_class(it),
+            lambda it=name: session.rename_class("cat", it),
+            lambda it=name: memory.rename(OWN, it),
+        ):
+            with pytest.raises(UsageError, match="no half characters"):
+                change()
+    assert ((tmp_path / "m").read_bytes(), session.classes()) == (before, names)
+
+
+def test_rows_are_of_the_classes_of_the_only_target_where_it_has_a_name(tmp_path: Path) -> None:
+    program = PROGRAMS["named-target"]()
+    labels = [0, 1, 2, 1, 2, 2]
+    with TrainingSession(program.data) as session:
+        memory = ReplayMemory(tmp_path / "m", session.manifest, held_out=0)
+        session.remember(memory, np.zeros((6, 6), np.float32), {"kind": np.array(labels, np.int32)})
+        assert memory.counts() == {0: 1, 1: 2, 2: 3}
 
 
 def test_rows_of_an_update_that_sorts_its_classes_anew_are_refused(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-import { type Bytes, utf8 } from "../bytes.ts";
+import { type Bytes, text, utf8 } from "../bytes.ts";
 import { InputError } from "../errors.ts";
-import { type Manifest, TARGET } from "../manifest/manifest.ts";
-import type { Sample } from "../program/samples.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { onlyTarget, type Sample } from "../program/samples.ts";
 import type { StoredTensor } from "../program/state-spec.ts";
 
 const WORDS = 16;
+
+const DAMAGED = "the state's names of classes are damaged";
 
 /** Of a name in UTF-8, at most. */
 export const NAME_BYTES = 4 * (WORDS - 1);
@@ -24,9 +26,17 @@ export function classesOf(manifest: Manifest, state: readonly StoredTensor[]): (
   return Array.from({ length: byteLength / (4 * WORDS) }, (_, label) => {
     const start = 4 * WORDS * label;
     const length = view.getInt32(start, true);
-    if (length < 0 || length > NAME_BYTES) throw new InputError("the state's names of classes are damaged");
-    return length === 0 ? null : new TextDecoder().decode(stored.bytes.subarray(start + 4, start + 4 + length));
+    if (length < 0 || length > NAME_BYTES) throw new InputError(DAMAGED);
+    return length === 0 ? null : nameIn(stored.bytes.subarray(start + 4, start + 4 + length));
   });
+}
+
+function nameIn(bytes: Bytes): string {
+  try {
+    return text(bytes);
+  } catch (error) {
+    throw error instanceof TypeError ? new InputError(DAMAGED) : error;
+  }
 }
 
 /** The tensor of the state that holds names by label. */
@@ -42,8 +52,8 @@ export function written(names: readonly (string | null)[]): Bytes {
 
 /** Throws InputError for samples of a class that there is not. */
 export function checkKnown(names: readonly (string | null)[], samples: readonly Sample[]): void {
-  for (const [i, { targets }] of samples.entries()) {
-    const y = targets[TARGET];
+  for (const [i, sample] of samples.entries()) {
+    const y = onlyTarget(sample);
     const shares = y instanceof Float32Array;
     const labels = shares ? [...y.keys()].filter((label) => (y[label] ?? 0) > 0) : Array.from(y ?? [], Number);
     const free = labels.find((label) => names[label] === null);

@@ -45,6 +45,17 @@ def write_classes(out: Path, batch: int) -> None:
         (out / "classes.state").unlink(missing_ok=True)
         session.save(out / "classes.state")
     _write_moved(out, x, y, batch)
+    _write_one_hot(out, x, y, batch)
+
+
+def _write_one_hot(out: Path, x: np.ndarray, y: np.ndarray, batch: int) -> None:
+    """Write OUT/one_hot.tflite, whose targets are a number a class, and what it infers with class means."""
+    source = model("mlp", np.random.default_rng(0))
+    asked = {"optimizer": "adam", "update": "head", "head": "class_means", "batch": batch, "target": "tflite-2.16"}
+    converter.build(source, loss="categorical_crossentropy", **asked).write(out / "one_hot.tflite")
+    with TrainingSession(out / "one_hot.tflite") as session:
+        session.set_class_means(x, y)
+        session.infer(x[:ROWS]).tofile(out / "one_hot.output")
 
 
 def _write_moved(out: Path, x: np.ndarray, y: np.ndarray, batch: int) -> None:

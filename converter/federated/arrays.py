@@ -203,14 +203,15 @@ class Exchange:
     def _norm(self, arrays: Mapping[str, np.ndarray]) -> float:
         """Return the L2 norm of all trained arrays together, added up in float64.
 
-        A bias of -30,000 says that there is no such class: of those in room for classes, what is below that counts.
+        A bias of about -30,000, which a mean rounds, says that there is no such class: of those in room for classes the
+        difference from that counts.
         """
         total = 0.0
         for name in self.trained:
             array = arrays[name].astype(np.float64)
             if self._later is not None and name == self._later[0]:
                 later = array[self._later[1] :]
-                later[later <= FREE] -= FREE
+                later[later <= FREE / 2] -= FREE
             total += float(np.square(array).sum())
         return sqrt(total)
 

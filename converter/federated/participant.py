@@ -173,7 +173,9 @@ class Participant:
             raise RefusedRound(
                 "the slots of the last round are not those of this program, or are of other personal tensors"
             )
-        return dict(slots)
+        # Where the owner has a file, it has what is personal, and may have classes that came since.
+        own = () if self._own is None else self.exchange.at_home
+        return {name: array for name, array in slots.items() if name not in own}
 
     def _put(self, tensors: Arrays, slots: Arrays) -> None:
         self._session.set_state(self._built | dict(slots) | dict(tensors))

@@ -66,6 +66,22 @@ def test_an_identity_is_of_the_model_and_what_trains() -> None:
     assert identity(converter.build(other, update="head", batch=4, check=False).data) != base
 
 
+def test_free_classes_have_no_norm_where_a_mean_rounds_them() -> None:
+    """Means in float32, as Flower takes them, of clients with other numbers of rows: -30,000 becomes -29,999.998."""
+    program = converter.build(EXAMPLES["mlp"].model(), update="full", batch=4, check=False, classes="4+20")
+    exchange, rng = Exchange(read_program(program.data)), np.random.default_rng(0)
+    with TrainingSession(program.data) as session:
+        sent = exchange.sent(session.state())
+    rounded = 0
+    for clients in range(3, 30):
+        rows = rng.integers(5, 200, clients)
+        shares = (rows / rows.sum()).tolist()
+        mean = {name: sum((array * share for share in shares), np.zeros_like(array)) for name, array in sent.items()}
+        rounded += any((array != sent[name]).any() and array.min() > -30_000 for name, array in mean.items())
+        assert exchange.checked(mean).keys() == sent.keys()
+    assert rounded
+
+
 def test_channels_that_devices_choose_are_refused() -> None:
     chosen = converter.Channels(0.25)
     program = converter.build(EXAMPLES["mlp"].model(), update={"layers/1/w": chosen}, batch=4, check=False)

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import converter
 from converter.federated import Bounds, Participant, Plan, RefusedRound, identity
 from converter.federated.app import _Opened
 from converter.runtime import TrainingSession
 from converter.support.errors import NumericError, UsageError
 from tests.federated.people import KINDS, averaged, built, rows_of
+from tests.runtime.session.class_nets import NAMES, rows_of_classes, small_model
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,6 +55,31 @@ def test_slots_stay_at_home_and_go_on() -> None:
     assert all(np.array_equal(array, state[name]) for name, array in slots.items())
     with pytest.raises(RefusedRound, match="slots of the last round"):
         client.train(arrays, config, (x, y), {"foreign": np.zeros(3, np.float32)})
+
+
+def test_a_class_that_came_between_rounds_trains_in_the_next(tmp_path: Path) -> None:
+    """The owner's file goes before what Flower kept of the last round; oracle: a session that has the file."""
+    model, asked = small_model(), {"update": "full", "batch": 4, "optimizer": "sgd", "labels": NAMES, "check": False}
+    program = converter.build(model, classes="4+3", **asked)
+    (x, y), own = rows_of_classes(28), tmp_path / "own.state"
+    client = Participant(program.data, personal=["last/*"], own=own)
+    config = {"program": client.exchange.identity, "learning-rate": 0.01, "seed": 3}
+    with TrainingSession(program.data) as session:
+        sent = client.exchange.sent(session.state())
+        arrays, _, kept = client.train(sent, config, (x, y), {})
+        client.close()
+        session.restore(own)
+        y[:7] = session.add_class("mine")
+        session.save(own)
+        client = Participant(program.data, personal=["last/*"], own=own)
+        _, figures, _ = client.train(arrays, config | {"server-round": 2}, (x, y), kept)
+        history = session.fit(x, y, 2, 0.01, progress=False, seed=3, initial_epoch=1)
+        expected = session.parameters()
+        assert figures["loss"] == pytest.approx(history["loss"][-1], abs=1e-6)
+        session.restore(own)
+        assert session.classes()[4] == "mine"
+        for name, values in session.parameters().items():
+            np.testing.assert_allclose(values, expected[name], atol=1e-6)
 
 
 def test_slots_travel_where_the_server_sends_them() -> None:

@@ -8,7 +8,7 @@ import { namesAtHome, personalIn } from "./patterns.ts";
 const [MU, ANCHOR] = ["/proximal_mu", "/proximal_anchor/"];
 /** Where the owner sets no bound: so many times the norm of what was built, and as much for each number. */
 const TIMES = 10;
-/** A bias that says that there is no such class. */
+/** A bias that says that there is no such class; a mean rounds it. */
 const FREE = -30_000;
 
 /** A state tensor as it travels: in the model's layout, of a weight that trains in part the part. */
@@ -212,7 +212,7 @@ export class Exchange {
     for (const name of this.trained.keys()) {
       const own = this.later?.bias === name ? this.later.own : Number.POSITIVE_INFINITY;
       arrays.get(name)?.numbers.forEach((number, i) => {
-        const counted = i >= own && number <= FREE ? number - FREE : number;
+        const counted = i >= own && number <= FREE / 2 ? number - FREE : number;
         total += counted * counted;
       });
     }

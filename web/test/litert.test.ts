@@ -113,6 +113,7 @@ test("classes of means, one of them added here, are those of the host", async ()
     [...samples, ...others.map((inputs) => ({ inputs, targets: { y: Int32Array.of(own.length) } }))],
     "auto",
   );
+  assert.deepEqual(await trainer.classes(), [...own, "zwölf", null]);
   const shrunk = (await trainer.infer([...rows, ...others])).flatMap((row) => [...(row.output ?? [])]);
   assert.ok(distance(shrunk, logits) > 1);
   await assert.rejects(trainer.addClass("mehr", others), /class means/);
@@ -127,6 +128,26 @@ test("classes of means, one of them added here, are those of the host", async ()
   await assert.rejects(trainer.forgetClass(own[0] ?? ""), /model's own/);
   await assert.rejects(trainer.renameClass("dreizehn", own[0] ?? ""), /already/);
   await assert.rejects(trainer.renameClass("leer", "x"), /no class 'leer'/);
+  await trainer.close();
+});
+
+test("class means of one-hot rows are those of the host", async () => {
+  const trainer = await open("one_hot");
+  const { length } = await trainer.classes();
+  const samples = samplesOf("mlp").map(({ inputs, targets: { y } }) => ({
+    inputs,
+    targets: { y: Float32Array.from({ length }, (_, label) => Number(label === y?.[0])) },
+  }));
+  await trainer.setClassMeans(samples);
+  const logits = (await trainer.infer(samples.slice(0, 5).map(({ inputs }) => inputs))).flatMap((row) => [
+    ...(row.output ?? []),
+  ]);
+  assert.ok(distance(logits, floats("one_hot.output")) < 1e-4);
+  const both = Float32Array.from({ length }, (_, label) => (label < 2 ? 0.5 : 0));
+  await assert.rejects(
+    trainer.setClassMeans([...samples, { inputs: samples[0]?.inputs ?? {}, targets: { y: both } }]),
+    InputError,
+  );
   await trainer.close();
 });
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -79,9 +80,20 @@ def find(c: Compilation) -> Compilation:
         )
     _check_slots(c, head, [named[v] for v in (layer.kernel, layer.bias)])
     if room is not None:
+        _check_labels(c.options.labels)
         check_loss(c, layer, room)
         check_optimizer(c, head, room)
     return replace(c, head=replace(head, takes_features=wants_means))
+
+
+def _check_labels(labels: Sequence[str] | None) -> None:
+    """Raise UsageError where one is no name of a class: an empty one says that there is room."""
+    for label in labels or ():
+        if not label.strip() or list(labels or ()).count(label) > 1:
+            raise UsageError(
+                f"labels: {label!r} names no class alone; with room for classes each needs a name of its own",
+                page="arguments",
+            )
 
 
 def _check_slots(c: Compilation, head: ClassHead, layer: list[Parameter]) -> None:

@@ -42,7 +42,11 @@ class Means(NamedTuple):
 
 def as_layer(weights: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return weights and biases of a dense layer as float32. Raise UsageError where that rounds logits coarsely."""
-    worst = max(biases, key=abs, default=0.0)
+    worst = biases[np.abs(biases).argmax()]
+    if np.isnan(worst):
+        raise UsageError(
+            "what the last layer reads of these rows is NaN or infinite, so they have no mean", page="sessions"
+        )
     if not abs(worst) <= _LARGEST_BIAS:
         raise UsageError(
             "the means of the classes are too large beside their differences: the last layer would have a bias of "

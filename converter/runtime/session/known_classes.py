@@ -283,7 +283,9 @@ class KnownClasses(HeldState):
                 "before it or after it",
                 page="sessions",
             )
-        self._open().take(state)
+        running = self._open()
+        running.check_not_lost()
+        running.take(state)
         self._changed()
 
     def _changed(self) -> None:

@@ -123,6 +123,20 @@ def test_steps_behind_class_means_are_those_of_optax_from_the_start() -> None:
                 np.testing.assert_allclose(session.parameters()[f"last/{name}"], values, atol=1e-4)
 
 
+def test_features_that_are_no_numbers_have_no_mean() -> None:
+    x, y = rows_of_classes()
+    plain = small_model()
+    model = Model(lambda params, x: plain.apply(params, jnp.log(x)), plain.params, plain.inputs)
+    positive = np.abs(x) + 0.5
+    with TrainingSession(built(model).data) as session:
+        session.set_class_means(positive, y)
+        before = session.state()
+        for call in (lambda: session.add_class("later", x), lambda: session.set_class_means(x, y)):
+            with pytest.raises(UsageError, match="NaN"):
+                call()
+        assert all(np.array_equal(array, before[name]) for name, array in session.state().items())
+
+
 def test_slots_that_begin_elsewhere_begin_there_again() -> None:
     """Adagrad's begin at 0.1; FedProx's anchor is a copy of the weights, and so holds a forgotten class where it is."""
     x, y = rows_of_classes()

@@ -16,7 +16,7 @@ import pytest
 import converter
 from converter.program import class_names
 from converter.runtime import Event, Started, TrainingSession
-from converter.support.errors import UsageError
+from converter.support.errors import NumericError, UsageError
 from jax_frontend import Model
 from tests.manifest import programs
 from tests.runtime.session.class_nets import HIDDEN, INPUTS, NAMES, OWN, built, rows_of_classes, small_model
@@ -141,6 +141,32 @@ def test_classes_from_nothing() -> None:
         for label, name in enumerate(NAMES):
             session.add_class(name, x[y == label][:5])
         assert session.evaluate(x, y + 1, metrics="accuracy")["accuracy"] > 0.8
+
+
+def test_classes_do_not_change_where_a_step_has_destroyed_the_state() -> None:
+    x, _ = rows_of_classes(4)
+    with TrainingSession(built(optimizer="sgd").data) as session:
+        far = np.full_like(x, 3e38)
+        far[:, ::2] *= -1
+        with pytest.raises(NumericError):
+            session.train(far, np.zeros(4, np.int32), 0.01)
+        for change in (
+            partial(session.rename_class, "one", "uno"),
+            partial(session.add_class, "later"),
+            partial(session.infer, x),
+        ):
+            with pytest.raises(NumericError, match="restore"):
+                change()
+        session.reset()
+        session.rename_class("one", "uno")
+        assert np.isfinite(session.infer(x)).all()
+
+
+@pytest.mark.parametrize("labels", [["one", "", "three", "four"], ["one", "two", "two", "four"]])
+def test_labels_that_are_no_names_of_their_own_leave_no_room(labels: list[str]) -> None:
+    """An empty name says that there is room for a class."""
+    with pytest.raises(UsageError, match="a name of its own"):
+        built(labels=labels)
 
 
 def test_refusals() -> None:

@@ -28,6 +28,12 @@ export function onlyTarget({ targets }: Sample): Values | undefined {
   return another ? undefined : target;
 }
 
+/** The labels of a target, or the classes that have a share of it. */
+export function classesIn(target: Values): number[] {
+  if (target instanceof Float32Array) return [...target.keys()].filter((label) => (target[label] ?? 0) > 0);
+  return Array.from(target).filter((label) => label >= 0);
+}
+
 /** How much a sample counts, as the program gets it. */
 export function weightOf(sample: Sample): number {
   return Math.fround(sample.weight ?? 1);

@@ -1,7 +1,7 @@
 import { InputError } from "../errors.ts";
-import { rowsOf, TARGET } from "../manifest/manifest.ts";
+import { rowsOf } from "../manifest/manifest.ts";
 import type { Program } from "../program/program.ts";
-import type { Row, Sample, Values } from "../program/samples.ts";
+import { classesIn, onlyTarget, type Row, type Sample, type Values } from "../program/samples.ts";
 import type { Shrinkage } from "../state/discriminant.ts";
 import { KnownClasses } from "../state/known-classes.ts";
 import { type Batch, inBatches } from "./batches.ts";
@@ -19,9 +19,10 @@ export class RunTimeClasses {
 
   async setMeans(samples: readonly Sample[], shrinkage?: Shrinkage): Promise<void> {
     this.inputs.check(samples);
-    const labels = samples.map(({ targets: { [TARGET]: y } }) => {
-      if (y?.length !== 1 || y instanceof Float32Array) throw new InputError("y: labels of known classes, one a row");
-      return y[0] ?? 0;
+    const labels = samples.map((sample) => {
+      const [label, ...others] = classesIn(onlyTarget(sample) ?? new Int32Array());
+      if (label === undefined || others.length > 0) throw new InputError("y: labels of known classes, one a row");
+      return label;
     });
     const features = await this.features(samples.map((sample) => sample.inputs));
     await this.change((classes) => classes.setMeans(features, labels, shrinkage));

@@ -73,7 +73,7 @@ export class KnownClasses {
   /** The state with what was changed. Slots that are of no class, as Adam's count, begin anew where all labels were put. */
   changed(): StoredTensor[] {
     if (this.putLabels.size === this.names.length) {
-      const ofClasses = new Set(this.slots.map(({ place }) => place.tensor));
+      const ofClasses = new Set([...this.slots.map(({ place }) => place.tensor), this.head.names]);
       for (const spec of this.program.manifest.stateTensors) {
         const before = this.tensors.get(spec.tensor);
         if (!spec.slot || ofClasses.has(spec.tensor) || !before) continue;

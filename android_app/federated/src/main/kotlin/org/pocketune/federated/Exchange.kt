@@ -139,7 +139,7 @@ internal class Exchange(program: Program, bound: Double? = null, patterns: List<
         var total = 0.0
         for (name in trained.keys) {
             arrays.getValue(name).numbers.forEachIndexed { i, number ->
-                val isFree = later != null && name == later.first && i >= later.second && number <= FREE
+                val isFree = later != null && name == later.first && i >= later.second && number <= FREE / 2 // a mean rounds it
                 val counted = if (isFree) number - FREE else number.toDouble()
                 total += counted * counted
             }

@@ -38,7 +38,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
     /** The state with what was changed. Slots that are of no class, as Adam's count, begin anew where all labels were put. */
     fun changed(): List<StoredTensor> {
         if (put.size == names.size) {
-            val ofClasses = slots.map { it.place.tensor }
+            val ofClasses = slots.map { it.place.tensor } + listOfNotNull(head.names)
             for (spec in manifest.stateTensors.filter { it.slot && it.tensor !in ofClasses }) {
                 tensors[spec.tensor] = StoredTensor(spec.tensor, spec.dtype, spec.shape, program.initial(spec))
             }

@@ -31,7 +31,7 @@ internal class RunTimeClasses(
 
     /** Sets the last layer to the means of the samples' features by class, or with a [shrinkage] to their discriminant. */
     suspend fun setMeans(samples: List<Sample>, shrinkage: Shrinkage?) {
-        val labels = samples.map { it.label ?: throw InputException("y: labels of known classes, one a row") }
+        val labels = samples.map { it.classes().singleOrNull() ?: throw InputException("y: labels of known classes, one a row") }
         val features = features(samples)
         change { setMeans(features, labels, shrinkage) }
     }

@@ -27,6 +27,7 @@ import org.pocketune.trainer.ReplayMemory
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.Sample
+import org.pocketune.trainer.Shrinkage
 import org.pocketune.trainer.SplitRuntime
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
@@ -266,6 +267,11 @@ class SameAsPythonTest {
             assertClose(Fixture.floats("classes.output"), logits)
             trainer.renameClass("zwölf", "dreizehn")
             assertEquals(own + listOf("dreizehn", null), trainer.classes())
+            val all = samples + others.map { Sample(it, Values.Ints(intArrayOf(own.size))) }
+            trainer.setClassMeans(all)
+            assertEquals(own + listOf("dreizehn", null), trainer.classes())
+            trainer.setClassMeans(all, Shrinkage.Auto)
+            assertEquals(own + listOf("dreizehn", null), trainer.classes())
             trainer.addClass("leer")
             val full = assertFailsWith<InputException> { trainer.addClass("mehr") }
             assertTrue("room for ${own.size + 2} classes" in full.message.orEmpty())
@@ -275,6 +281,21 @@ class SameAsPythonTest {
             assertFailsWith<InputException> { trainer.forgetClass(own[0]) }
             trainer.restore(Fixture.file("classes.state"))
             assertEquals(own + listOf("zwölf", null), trainer.classes())
+        }
+    }
+
+    @Test
+    fun `class means of one-hot rows are those of the host`(): Unit = runBlocking {
+        Fixture.trainer(Fixture.program("one_hot"), Store(folder)).use { trainer ->
+            val samples = Fixture.samples("mlp").map { sample ->
+                val share = FloatArray(trainer.classes().size).also { it[checkNotNull(sample.label)] = 1f }
+                Sample(sample.inputs, Values.Floats(share))
+            }
+            trainer.setClassMeans(samples)
+            val logits = trainer.infer(samples.take(5).map { it.inputs }).flatMap { (it.values.single() as Values.Floats).array.toList() }
+            assertClose(Fixture.floats("one_hot.output"), logits)
+            val both = Sample(samples[0].inputs, Values.Floats(FloatArray(trainer.classes().size) { if (it < 2) 0.5f else 0f }))
+            assertFailsWith<InputException> { trainer.setClassMeans(samples + both) }
         }
     }
 

@@ -28,8 +28,9 @@ export function onlyTarget({ targets }: Sample): Values | undefined {
   return another ? undefined : target;
 }
 
-/** The labels of a target, or the classes that have a share of it. */
-export function classesIn(target: Values): number[] {
+/** The labels of the only target, or the classes that have a share of it. */
+export function labelledClasses(sample: Sample): number[] {
+  const target = onlyTarget(sample) ?? new Int32Array();
   if (target instanceof Float32Array) return [...target.keys()].filter((label) => (target[label] ?? 0) > 0);
   return Array.from(target).filter((label) => label >= 0);
 }

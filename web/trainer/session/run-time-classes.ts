@@ -1,7 +1,7 @@
 import { InputError } from "../errors.ts";
 import { rowsOf } from "../manifest/manifest.ts";
 import type { Program } from "../program/program.ts";
-import { classesIn, onlyTarget, type Row, type Sample, type Values } from "../program/samples.ts";
+import { labelledClasses, type Row, type Sample, type Values } from "../program/samples.ts";
 import type { Shrinkage } from "../state/discriminant.ts";
 import { KnownClasses } from "../state/known-classes.ts";
 import { type Batch, inBatches } from "./batches.ts";
@@ -20,7 +20,7 @@ export class RunTimeClasses {
   async setMeans(samples: readonly Sample[], shrinkage?: Shrinkage): Promise<void> {
     this.inputs.check(samples);
     const labels = samples.map((sample) => {
-      const [label, ...others] = classesIn(onlyTarget(sample) ?? new Int32Array());
+      const [label, ...others] = labelledClasses(sample);
       if (label === undefined || others.length > 0) throw new InputError("y: labels of known classes, one a row");
       return label;
     });

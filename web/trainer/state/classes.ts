@@ -1,7 +1,7 @@
 import { type Bytes, text, utf8 } from "../bytes.ts";
 import { InputError } from "../errors.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { onlyTarget, type Sample } from "../program/samples.ts";
+import { labelledClasses, type Sample } from "../program/samples.ts";
 import type { StoredTensor } from "../program/state-spec.ts";
 
 const WORDS = 16;
@@ -53,10 +53,7 @@ export function written(names: readonly (string | null)[]): Bytes {
 /** Throws InputError for samples of a class that there is not. */
 export function checkKnown(names: readonly (string | null)[], samples: readonly Sample[]): void {
   for (const [i, sample] of samples.entries()) {
-    const y = onlyTarget(sample);
-    const shares = y instanceof Float32Array;
-    const labels = shares ? [...y.keys()].filter((label) => (y[label] ?? 0) > 0) : Array.from(y ?? [], Number);
-    const free = labels.find((label) => names[label] === null);
+    const free = labelledClasses(sample).find((label) => names[label] === null);
     if (free !== undefined)
       throw new InputError(`samples[${i}]: label ${free} is of no class yet: addClass(name) makes one`);
   }

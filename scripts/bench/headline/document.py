@@ -18,6 +18,7 @@ import matplotlib as mpl
 from arrivals import in_both, middle_curve, sooner
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
+from sides import OURS
 
 from scripts.arguments import existing, writable
 
@@ -59,11 +60,18 @@ def document(result: dict[str, Any], again: dict[str, Any], arm64: dict[str, Any
     )
     environment.filters |= {"seconds": seconds}
     template = environment.get_template("time-to-accuracy.md.jinja")
-    both = in_both(result["rows"], again["rows"], "keras")
-    most = max(abs(second / first - 1) for *_, first, second in both)
-    given = {"tasks": of_tasks(result), "both": both, "most": most, "again": again}
+    runs = result["rows"], again["rows"]
+    both = {
+        base: {row[:2]: row[2:] for row in in_both(*runs, base) if row[1] in OURS} for base in ("keras", "tensorflow")
+    }
+    given = {"tasks": of_tasks(result), "both": both, "most": {base: most(found) for base, found in both.items()}}
     given |= {"arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
     return template.render(**result, **given, sooner=sooner, drawn=DRAWN)
+
+
+def most(both: dict[tuple[str, str], tuple[float, float]]) -> float:
+    """Return the largest share by which a factor of another run differs."""
+    return max(abs(second / first - 1) for first, second in both.values())
 
 
 def of_tasks(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

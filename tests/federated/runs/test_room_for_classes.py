@@ -70,7 +70,7 @@ def test_a_personal_layer_keeps_the_classes_that_were_added_to_it(tmp_path: Path
         assert session.add_class("five") == OWN
         session.save(own)
         wanted = _known(session.parameters(), OWN + 1)
-    config = {"program": identity(program), "learning-rate": RATE}
+    config = {"program": identity(program, ["last/*"]), "learning-rate": RATE}
     with TrainingSession(program) as session:
         arrays = Exchange(read_program(program), personal=["last/*"]).sent(session.state())
     for number in (1, 2):  # of a client that ends and begins again

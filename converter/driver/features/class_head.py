@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -88,8 +89,8 @@ def find(c: Compilation) -> Compilation:
 
 def _check_labels(labels: Sequence[str] | None) -> None:
     """Raise UsageError where one is no name of a class: an empty one says that there is room."""
-    for label in labels or ():
-        if not label.strip() or list(labels or ()).count(label) > 1:
+    for label, times in Counter(labels or ()).items():
+        if not label.strip() or times > 1:
             raise UsageError(
                 f"labels: {label!r} names no class alone; with room for classes each needs a name of its own",
                 page="arguments",

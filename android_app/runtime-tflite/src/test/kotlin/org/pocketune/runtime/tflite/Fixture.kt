@@ -3,6 +3,9 @@ package org.pocketune.runtime.tflite
 import java.io.File
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
+import kotlin.math.abs
+import kotlin.test.assertEquals
+import kotlin.test.assertTrue
 import org.pocketune.trainer.LearningRate
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.Program
@@ -81,4 +84,13 @@ object Fixture {
         natives
         return Trainer.open(program, factory, store)
     }
+}
+
+/** By how much numbers of this runtime and of the host's may differ. */
+internal const val TOLERANCE = 1e-5
+
+internal fun assertClose(expected: List<Float>, found: List<Float>, within: Double = TOLERANCE) {
+    assertEquals(expected.size, found.size)
+    val worst = expected.indices.maxOf { abs(expected[it] - found[it]) }
+    assertTrue(worst < within, "off by $worst")
 }

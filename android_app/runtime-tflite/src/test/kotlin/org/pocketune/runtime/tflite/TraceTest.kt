@@ -136,8 +136,4 @@ class TraceTest {
     private fun JsonObject.text(key: String): String = getValue(key).jsonPrimitive.content
 
     private fun JsonObject.number(key: String): Double? = (get(key) as JsonElement).jsonPrimitive.doubleOrNull
-
-    private companion object {
-        const val TOLERANCE = 1e-5
-    }
 }

@@ -8,6 +8,7 @@ same two sides give a ratio that is a quarter larger on another day. Choice by c
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,9 @@ import numpy as np
 from arrivals import middle_curve
 
 HERE = Path(__file__).parent
+#: glibc keeps what is freed, of blocks up to the largest that it may keep: giving pages back and taking them anew cost
+#: Keras' `fit` of photographs anything between 0.1 and 8 s of 32, by how a process' memory happened to lie.
+KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": f"{2**33}", "MALLOC_MMAP_THRESHOLD_": f"{2**25}"}
 
 Curve = list[dict[str, float]]
 
@@ -30,7 +34,8 @@ class Worker:
     def __init__(self, side: str, folder: Path) -> None:
         command = [sys.executable, HERE / "worker.py", folder, side]
         self.side = side
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        kept = os.environ | KEPT_MEMORY
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=kept)
 
     def __enter__(self) -> Worker:
         return self

@@ -68,7 +68,12 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Batches of a program's size out of batches of any size, again for each epoch."""
+    """Batches of a program's size out of batches of any size, again for each epoch.
+
+    Attributes:
+        begun: epochs that were begun.
+        skipping: none of a stream's rows are known, and left out.
+    """
 
     skipping: Skipping | None = None
 
@@ -90,7 +95,7 @@ class Batches:
                 "that can be iterated again (a list, a Dataset, a DataLoader), or epochs=1",
                 page="sessions",
             )
-        self._source, self._check, self._size = source, check, size
+        self._source, self._check, self._size, self.begun = source, check, size, 0
 
     @property
     def per_epoch(self) -> int | None:
@@ -98,10 +103,11 @@ class Batches:
         return None
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, each of `size` rows but for the last.
+        """Return the batches of an epoch, each of `size` rows but for the last; what is no batch is a UsageError."""
+        self.begun = epoch + 1
+        return self._filled()
 
-        Raises UsageError for what is no batch.
-        """
+    def _filled(self) -> Iterator[Batch]:
         waiting: Examples | None = None
         for rows in _checked(self._source, self._check):
             waiting = rows if waiting is None else Examples.joined([waiting, rows])

@@ -279,8 +279,8 @@ class KnownClasses(HeldState):
         """Puts a state with other classes in the place of the one before."""
         if self._goes_back:
             raise UsageError(
-                "a training that goes back to its best epoch (patience) would lose a change of classes: change them "
-                "before it or after it",
+                "a training that may go back to an earlier epoch (patience, roll_back) would lose a change of classes: "
+                "change them before it or after it",
                 page="sessions",
             )
         running = self._open()

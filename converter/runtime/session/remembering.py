@@ -84,8 +84,13 @@ class Drift:
         kept = None if memory is None else memory.held_out()
         self.rows = None if kept is None else _of_memory(lambda: rows(*kept))
         self._before = self._loss() if self.rows is not None else 0.0
-        self._state = session.state() if self.rows is not None and most is not None else {}
+        self._state: dict[str, np.ndarray] = {}
         self.figures: dict[str, list[float]] = {}
+
+    def begin(self) -> None:
+        """Keep the state that is gone back to: from here on it must have the classes that it will have then."""
+        if self.rows is not None and self._most is not None:
+            self._state = self._session.state()
 
     def settle(self) -> Drifted | None:
         """Return what is to be told after the training, and go back to the state before it where the loss rose."""

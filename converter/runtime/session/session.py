@@ -19,7 +19,7 @@ from converter.runtime.data.metrics import Metrics, measured, measures
 from converter.runtime.interpreters.choice import open_engine
 from converter.runtime.interpreters.entry import Report
 from converter.runtime.replay.memory import ReplayMemory
-from converter.runtime.session.batches import Order, Shuffled, all_rows, arguments_of, is_stream
+from converter.runtime.session.batches import Order, all_rows, arguments_of, is_stream
 from converter.runtime.session.evaluation import every_output, figures, inferred, kept_on_features, outputs
 from converter.runtime.session.feeding import (
     check_one_step,
@@ -294,24 +294,26 @@ class TrainingSession(KnownClasses, TrainedChannels):
             listener=listener,
             progress=progress,
         )
-        history = self._ran(loop, goes_back=patience is not None or roll_back is not None, counts=seed is None)
+        history = self._ran(loop, drift, patience is not None or roll_back is not None, counts=seed is None)
         feed.enter()
         return history | drift.figures
 
-    def _ran(self, loop: Loop, goes_back: bool, counts: bool) -> dict[str, list[float]]:
+    def _ran(self, loop: Loop, drift: Drift, goes_back: bool, counts: bool) -> dict[str, list[float]]:
         """Return the history of a training that runs to its end.
 
         Args:
             loop: the training.
+            drift: what is measured over it.
             goes_back: whether it may end with the state of an earlier epoch.
             counts: whether the next one goes on from the epochs that it begins.
         """
         self._goes_back = goes_back
         try:
+            drift.begin()
             history = loop.run()
         finally:
             self._goes_back = False
-            if counts and isinstance(loop.batches, Shuffled):
+            if counts:
                 self._epochs += loop.batches.begun
         with self._lock:
             self._open().check_finite()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from converter.runtime import Drifted, Event, ReplayMemory, TrainingSession
 from converter.support.errors import UsageError
 from jax_frontend import Model
 from tests.runtime.programs import BATCH, EXAMPLES, program, train_with_optax
+from tests.runtime.session.class_nets import OWN, built, rows_of_classes
 
 FEATURES = ("train", "evaluate", "infer", "features")
 MLP = EXAMPLES["mlp"]
@@ -154,6 +156,36 @@ def test_a_rise_of_the_loss_is_told_and_the_state_goes_back(tmp_path: Path) -> N
     (told,) = [event for event in events if isinstance(event, Drifted)]
     assert not told.rolled_back
     assert (session.state()["layers/1/w"] != state["layers/1/w"]).any()
+
+
+class _Late:
+    """Rows that are there when they are asked for."""
+
+    def __init__(self, rows: np.ndarray, before: Callable[[], object]) -> None:
+        self._rows, self._before = rows, before
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self._before()
+        return self._rows
+
+
+def test_a_class_that_was_added_while_a_training_began_is_not_rolled_back(tmp_path: Path) -> None:
+    x, y = rows_of_classes()
+    with TrainingSession(built(optimizer="sgd").data) as session:
+        memory = ReplayMemory(tmp_path / "m", session.manifest, limit=1 << 16)
+        options: dict[str, Any] = {"memory": memory, "learning_rate": 3.0, "progress": False}
+        session.fit(x, y, epochs=4, **options)
+
+        def add() -> None:
+            if "five" not in session.classes():
+                session.add_class("five")
+
+        events: list[Event] = []
+        wrong = ((y + 1) % OWN).astype(np.int32)
+        session.fit(_Late(x, add), wrong, epochs=4, replay=0, roll_back=0.0, listener=events.append, **options)
+        (told,) = [event for event in events if isinstance(event, Drifted)]
+        assert told.rolled_back
+        assert "five" in session.classes()
 
 
 def test_replay_keeps_what_training_on_new_rows_alone_forgets(tmp_path: Path) -> None:

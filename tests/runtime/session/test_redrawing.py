@@ -81,6 +81,16 @@ def test_a_training_that_was_stopped_goes_on_as_it_would_have(program: bytes, tm
         assert_same(session.state(), wanted)
 
 
+def test_epochs_of_a_stream_are_counted_as_those_of_arrays(program: bytes) -> None:
+    x, y = data("mixer", 1, 16)
+    with TrainingSession(program) as session:
+        for epoch in range(3):
+            session.fit([(x, y)], epochs=1, **GIVEN)
+            if epoch:
+                channels = drawn(session.manifest, 0, epoch)
+                assert_same(session.channels(), {name.removesuffix("/channels"): v for name, v in channels.items()})
+
+
 def test_a_redraw_again_before_the_next_step_changes_nothing(program: bytes) -> None:
     """So a training that ended between the two, and begins the epoch again, is the same."""
     x, y = data("mixer", 1, 19)

@@ -32,7 +32,8 @@ def net(params: dict, x: jax.Array) -> jax.Array:
 def write_redrawn(out: Path, batch: int) -> None:
     """Write OUT/redrawn.tflite, OUT/redrawn-by-2.tflite with micro-batches, and OUT/redrawn.channels.
 
-    These are what the host draws of both by a seed, int32, one weight after the other.
+    These are what the host says that trains after a draw by a seed, int32, one weight after the other; the last one's
+    channels stay.
     """
     rng = np.random.default_rng(0)
     shapes = {"first": (3, 3, 1, 6), "second": (3, 3, 6, 8), "dense": (32, 12), "heads": (2, 6, 5)}
@@ -44,7 +45,7 @@ def write_redrawn(out: Path, batch: int) -> None:
     model = Model(net, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
     half = converter.Channels(0.5, redrawn=True)
     options = {
-        "update": {"second": half, "dense": half, "heads": half, "last": 1},
+        "update": {"second": half, "dense": half, "heads": half, "last": converter.Channels(0.5)},
         "batch": batch,
         "target": "tflite-2.16",
         "signatures": ("train", "evaluate", "infer", "fisher"),

@@ -78,6 +78,8 @@ class Exchange:
 
     Attributes:
         identity: what the programs of all clients have in common, see `identity_of`.
+        accepted: what a server may name as the program: that, or the one that has the labels in it whatever is personal,
+            by which programs have all the more in common.
         trained: the trained tensors and statistics that are shared, by the model's names.
         personal: those that stay at home.
         slots: those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are
@@ -108,6 +110,7 @@ class Exchange:
         everything = {t.name: Travelling.of(t) for t in kept if not t.slot}
         self.personal = _personal(everything, list(personal))
         self.identity = identity_of(manifest, self.personal)
+        self.accepted = frozenset({self.identity, identity_of(manifest)})
         self.trained = {name: one for name, one in everything.items() if name not in self.personal}
         slots = {t.name: Travelling.of(t) for t in kept if t.slot and _MU not in t.name and _ANCHOR not in t.name}
         own = {name: one for name, one in slots.items() if any(name.endswith(f"/{of}") for of in self.personal)}

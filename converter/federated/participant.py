@@ -153,7 +153,7 @@ class Participant:
 
     def _plan(self, config: Mapping[str, Any]) -> Plan:
         asked = config.get("program")
-        if asked != self.exchange.identity:
+        if asked not in self.exchange.accepted:
             what = "no program" if asked is None else f"the program {str(asked)[:16]}"
             raise RefusedRound(
                 f"the server's config names {what}, and this client has {self.exchange.identity[:16]}: both need "

@@ -94,7 +94,7 @@ def built() -> bytes:
 
 def with_room() -> bytes:
     """A program of the same net that knows two classes, with room for the third of the rows and one more."""
-    return converter.build(model(6, 2), batch=20, optimizer="sgd", classes="2+2", **ASKED).data
+    return converter.build(model(6, 2), batch=20, optimizer="sgd", classes="2+2", labels=["0", "1"], **ASKED).data
 
 
 def answered(program: bytes, case: str) -> dict[str, Any]:

@@ -59,6 +59,8 @@ export class Exchange {
   private constructor(
     /** What the programs of all clients have in common. */
     readonly identity: string,
+    /** What a server may name: that, or the one that has the labels in it whatever is personal, which says all the more. */
+    readonly accepted: readonly unknown[],
     /** The trained tensors and statistics that are shared, by the model's names. */
     readonly trained: ReadonlyMap<string, Travelling>,
     /** Those that stay at home (FedPer). */
@@ -105,10 +107,12 @@ export class Exchange {
     const built = new Map(shared.map((it) => [calledOf(it), new Travelling(it).sent(program.initial(it))]));
     const proximal = { mu, anchors: new Map(anchors) };
     const identity = await federatedIdentity(manifest, mine);
+    const accepted = [identity, await federatedIdentity(manifest)];
     const names = namesAtHome(program, (name) => personal.has(name));
     const atHome = [...[...personal.values()].map(({ tensor }) => tensor), ...(names === null ? [] : [names])];
     return new Exchange(
       identity,
+      accepted,
       trained,
       personal,
       atHome,

@@ -204,7 +204,7 @@ export class Participant {
 
   private plan(config: Config): RoundPlan {
     const asked = config.get("program");
-    if (asked !== this.identity) {
+    if (!this.exchange.accepted.includes(asked)) {
       const what = asked === undefined ? "no program" : `the program ${String(asked).slice(0, SHOWN)}`;
       throw new RefusedRoundError(
         `the server's config names ${what}, and this client has ${this.identity.slice(0, SHOWN)}: both need the same ` +

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { federatedIdentity } from "../federated/identity.ts";
 import type { Tensor } from "../federated/npy.ts";
 import { regexOf } from "../federated/patterns.ts";
 import { adopt, Participant } from "../federated.ts";
@@ -151,7 +152,9 @@ test("classes that were added to a personal layer stay with their names", async 
     Number((await own.evaluate(arrays, config, rows(), new Map())).loss);
   const sent = tensorsOf(recorded.room.sent);
   assert.ok(Math.abs((await judged(sent)) - recorded.room.before) < 1e-4);
-  const trained = await own.train(sent, config, rows(), new Map());
+  const byLabels = await federatedIdentity(room.manifest); // of a server that does not know what is personal
+  assert.notEqual(own.identity, byLabels);
+  const trained = await own.train(sent, new Map([...config, ["program", byLabels]]), rows(), new Map());
   assert.ok(Math.abs((await judged(trained.arrays)) - recorded.room.after) < 1e-4);
   const shared = (await own.shared()) ?? assert.fail();
   await trainer.addClass("another");

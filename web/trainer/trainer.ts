@@ -14,7 +14,7 @@ import { Inputs } from "./session/inputs.ts";
 import { LIMITS, type Limits, type Plan, whole } from "./session/plan.ts";
 import { RunTimeClasses } from "./session/run-time-classes.ts";
 import { Training } from "./session/training.ts";
-import { chosenOf, hasTrained, withChannels } from "./state/channels.ts";
+import { chosenOf, hasTrained, trainedOf, withChannels } from "./state/channels.ts";
 import { checkKnown, classesOf } from "./state/classes.ts";
 import type { Shrinkage } from "./state/discriminant.ts";
 import { Checkpoints, TwoGenerations, taken } from "./state/generations.ts";
@@ -319,8 +319,9 @@ export class Trainer {
       this.inputs.checkRedrawn();
       const channels = new RedrawnChannels(this.program);
       const drawn = typeof by === "number" ? channels.drawn(checkedSeed(by), 0) : await this.weighed(by);
-      await this.engine.write(channels.after(await this.engine.read(), drawn));
-      return drawn;
+      const state = channels.after(await this.engine.read(), drawn);
+      await this.engine.write(state);
+      return trainedOf(this.program.manifest, state);
     });
   }
 

@@ -111,7 +111,7 @@ class Rounds:
             raise RefusedRound(f"a leaf has phones train and evaluate, and not {message.metadata.message_type}")
         arrays, config = content_of(message)
         self.exchange.checked(arrays)
-        if config.get("program") != self.exchange.identity:
+        if config.get("program") not in self.exchange.accepted:
             raise RefusedRound(f"the server's config names another program than the leaf's, {self.exchange.identity}")
         with self.store.turn():
             if self.store.one("SELECT 1 FROM rounds WHERE id = ?", message.metadata.message_id):

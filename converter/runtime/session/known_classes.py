@@ -209,8 +209,8 @@ class KnownClasses(HeldState):
             return
         for spec in self.manifest.targets:
             y = examples.arrays.get(spec.name)
-            if y is None:
-                continue
+            if y is None or (y.dtype.kind != "i" and spec.shape[1:][-1:] != (len(names),)):
+                continue  # numbers of rows, and no shares of classes
             given = (
                 np.unique(y[y >= 0]) if y.dtype.kind == "i" else np.flatnonzero((y > 0).reshape(-1, y.shape[-1]).any(0))
             )

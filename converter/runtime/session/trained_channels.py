@@ -53,8 +53,11 @@ class TrainedChannels(HeldState):
             NumericError: the information is not finite.
         """
         with self._lock:
-            choose(self._open(), self._program, self._examples("fisher", x, y, weight), reset)
-            self._changed()
+            examples = self._examples("fisher", x, y, weight)
+            try:
+                choose(self._open(), self._program, examples, reset)
+            finally:  # it may have been reset before the information was not finite
+                self._changed()
             return self.channels()
 
     def redraw_channels(

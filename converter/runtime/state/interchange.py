@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -141,6 +142,9 @@ def carried(
     for output in _of_other_classes(there, here):  # the rows of its last layer mean nothing here
         layer = {t.tensor for name in output.parameters for t in kept_of(name, here.tensors)}
         found = {name: array for name, array in found.items() if name not in layer}
+    if here.head is None:  # a class that there is not would have a loss of 30,000 here
+        left = {t.tensor for name in _layer_of_free_classes(tensors, there) for t in kept_of(name, here.tensors)}
+        found = {name: array for name, array in found.items() if name not in left}
     for choice in here.choices if partly else ():  # a change means nothing beside other channels, or another weight
         pair = choice.indices, *(t.tensor for t in kept_of(choice.change, here.tensors))
         weight = [t.tensor for t in here.tensors if t.name == choice.weight]
@@ -256,6 +260,21 @@ def _of_other_classes(there: StateSpec, here: StateSpec) -> list[LabelledOutput]
     """Return the labelled outputs whose classes are others there, or named by the state itself."""
     names_its_own = any(tensor.name == class_names.TENSOR for tensor in there.tensors)
     return [*here.labelled] if names_its_own else [output for output, _ in _relabelled(there, here)]
+
+
+def _layer_of_free_classes(tensors: Mapping[str, np.ndarray], there: StateSpec) -> list[str]:
+    """Return the weights of a last layer with rows of classes that there are not, by the state's names; none without.
+
+    A file does not say which layer it is: it is that whose bias is the one of free classes.
+    """
+    names = next((tensor.tensor for tensor in there.tensors if tensor.name == class_names.TENSOR), None)
+    free = np.zeros(0, bool) if names is None else tensors[names][:, 0] == 0
+    weights = [tensor for tensor in there.tensors if not tensor.slot]
+    biases = [t.name for t in weights if t.shape == free.shape and (tensors[t.tensor][free] <= class_names.FREE).all()]
+    if not free.any() or not biases:
+        return []
+    layer = re.sub(r"[^/.]*$", "", biases[0])
+    return [t.name for t in weights if t.name.startswith(layer) and len(free) in (t.model or t).shape]
 
 
 def _relabelled(there: StateSpec, here: StateSpec) -> Iterator[tuple[LabelledOutput, tuple[str, ...]]]:

@@ -70,10 +70,12 @@ def test_a_personal_layer_keeps_the_classes_that_were_added_to_it(tmp_path: Path
         assert session.add_class("five") == OWN
         session.save(own)
         wanted = _known(session.parameters(), OWN + 1)
-    config = {"program": identity(program, ["last/*"]), "learning-rate": RATE}
+    named = identity(program, ["last/*"]), identity(program)  # the second is of a server that knows of no personal layer
+    assert named[0] != named[1]
     with TrainingSession(program) as session:
         arrays = Exchange(read_program(program), personal=["last/*"]).sent(session.state())
-    for number in (1, 2):  # of a client that ends and begins again
+    for number, of_server in enumerate(named, 1):  # of a client that ends and begins again
+        config = {"program": of_server, "learning-rate": RATE}
         client = Participant(program, personal=["last/*"], own=own)
         judged = client.evaluate(arrays, config, (x, y))["loss"]
         assert judged == pytest.approx(float(_loss(wanted, x, y)), rel=1e-5)

@@ -19,7 +19,7 @@ from converter.runtime import Event, Started, TrainingSession
 from converter.support.errors import NumericError, UsageError
 from jax_frontend import Model
 from tests.manifest import programs
-from tests.runtime.session.class_nets import HIDDEN, INPUTS, NAMES, OWN, built, rows_of_classes, small_model
+from tests.runtime.session.class_nets import HIDDEN, INPUTS, LATER, NAMES, OWN, built, rows_of_classes, small_model
 
 
 @pytest.mark.quick
@@ -108,6 +108,23 @@ def test_a_class_that_comes_while_names_are_read_is_kept(monkeypatch: pytest.Mon
         session.add_class("five")
         judging.join()
         assert "five" in session.classes()
+
+
+def test_numbers_of_rows_are_no_shares_of_classes() -> None:
+    """As many rows as there are labels: what each is worth says nothing of a class that there is not."""
+
+    def loss(scores: jax.Array, y: dict[str, jax.Array]) -> jax.Array:
+        return -jax.nn.log_softmax(scores)[jnp.arange(scores.shape[0]), y["label"]] * y["worth"]
+
+    of_rows = {"label": jax.ShapeDtypeStruct((1,), "int32"), "worth": jax.ShapeDtypeStruct((1,), "float32")}
+    x, y = rows_of_classes(OWN + LATER)
+    with TrainingSession(built(loss=loss, y=of_rows).data) as session:
+        worth = np.full(len(x), 2, np.float32)
+        parts = [session.evaluate(x[some], {"label": y[some], "worth": worth[some]}) for some in np.split(np.arange(7), 7)]
+        whole = session.evaluate(x, {"label": y, "worth": worth})
+        assert whole["loss"] == pytest.approx(np.mean([part["loss"] for part in parts]), rel=1e-5)
+        with pytest.raises(UsageError, match="label 5 is of no class yet"):
+            session.evaluate(x, {"label": y * 0 + 5, "worth": worth})
 
 
 def test_a_training_that_goes_back_keeps_its_classes() -> None:

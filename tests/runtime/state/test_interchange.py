@@ -346,5 +346,14 @@ def test_a_last_layer_is_taken_over_with_the_names_of_its_classes_or_not_at_all(
             np.testing.assert_array_equal(session.infer(x), begun)
             assert session.classes() == [*"01234", None, None]
     with TrainingSession(of_seven.data) as session:
+        begun = session.infer(x)
+        with pytest.raises(UsageError, match="no weight of it matches one of this program"):  # a label is free there
+            session.restore(tmp_path / "room.state", adopt="matching")
+        np.testing.assert_array_equal(session.infer(x), begun)
+    with TrainingSession(converter.build(model(), **room).data) as session:
+        session.restore(tmp_path / "room.state")
+        session.add_class("mine, too", x[3:6])
+        session.save(tmp_path / "room.state")
+    with TrainingSession(of_seven.data) as session:
         taken = session.restore(tmp_path / "room.state", adopt="matching")
         assert {"head/kernel", "head/bias"} <= set(taken.adopted)

@@ -12,6 +12,17 @@ export function hasTrained(program: Program, state: StoredTensor[]): boolean {
   );
 }
 
+/** Which channels train, by weight, in order. */
+export function trainedOf(manifest: Manifest, state: readonly StoredTensor[]): Map<string, Int32Array> {
+  const tensors = new Map(state.map((tensor) => [tensor.name, tensor.bytes]));
+  return new Map(
+    manifest.choices.map(({ weight, indices }) => [
+      weight,
+      new Int32Array((tensors.get(indices) ?? new Uint8Array()).slice().buffer),
+    ]),
+  );
+}
+
 /** As many channels as train that have the most information, in order; of equal ones the first. */
 export function chosenOf(manifest: Manifest, information: Map<string, Float64Array>): Map<string, Int32Array> {
   return new Map(

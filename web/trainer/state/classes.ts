@@ -11,6 +11,9 @@ const DAMAGED = "the state's names of classes are damaged";
 /** Of a name in UTF-8, at most. */
 export const NAME_BYTES = 4 * (WORDS - 1);
 
+/** The highest bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
+export const FREE = -30_000;
+
 /** What each class is called in a state, by label; null where there is room for one. Throws InputError without such. */
 export function classesOf(manifest: Manifest, state: readonly StoredTensor[]): (string | null)[] {
   const { head, labels } = manifest.fields;

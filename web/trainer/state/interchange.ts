@@ -10,6 +10,7 @@ import { places } from "../manifest/view.ts";
 import { scalesOf } from "../program/integers.ts";
 import type { Program } from "../program/program.ts";
 import { areChannels, keptOf, nameOf, type StateSpec, type StoredTensor } from "../program/state-spec.ts";
+import { FREE } from "./classes.ts";
 import type { State } from "./state-file.ts";
 
 /** What is taken over of a state of another program: the tensors that match by name and shape. The others are as built. */
@@ -220,6 +221,11 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
     const kept = output.parameters.flatMap((name) => keptOf(name, here.tensors));
     for (const { tensor } of kept) found.delete(tensor);
   }
+  if (!here.head) {
+    // A class that there is not would have a loss of 30,000 here.
+    const kept = layerOfFreeClasses(stored, there).flatMap((name) => keptOf(name, here.tensors));
+    for (const { tensor } of kept) found.delete(tensor);
+  }
   for (const choice of isPart ? (here.choices ?? []) : []) {
     // A change means nothing beside other channels, or another weight.
     const changes = keptOf(choice.change, here.tensors);
@@ -242,6 +248,31 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
     if (!isWhole) for (const name of [names, ...kept.map(({ tensor }) => tensor)]) found.delete(name);
   }
   return [...found.values()];
+}
+
+/**
+ * The weights of a last layer with rows of classes that there are not, by the state's names; none without. A file does
+ * not say which layer it is: it is that whose bias is the one of free classes.
+ */
+function layerOfFreeClasses(stored: ReadonlyMap<string, StoredTensor>, there: StateSpec): string[] {
+  const names = there.tensors.find((tensor) => nameOf(tensor) === CLASS_NAMES);
+  if (!names) return [];
+  const [count = 0, words = 0] = names.shape;
+  const rows = new Int32Array((stored.get(names.tensor)?.bytes ?? new Uint8Array()).slice().buffer);
+  const free = Array.from({ length: count }, (_, label) => label).filter((label) => rows[label * words] === 0);
+  const weights = there.tensors.filter(({ slot }) => !slot);
+  const bias = weights.find(({ tensor, shape }) => shape.join() === `${count}` && isOfFree(stored.get(tensor), free));
+  if (free.length === 0 || !bias) return [];
+  const layer = nameOf(bias).replace(/[^/.]*$/, "");
+  const isOfLayer = (it: StateTensor) => nameOf(it).startsWith(layer) && (it.model ?? it).shape.includes(count);
+  return weights.filter(isOfLayer).map(nameOf);
+}
+
+/** Whether a bias is that of classes that there are not, at all labels of these. */
+function isOfFree(bias: StoredTensor | undefined, free: readonly number[]): boolean {
+  if (bias?.dtype !== "float32") return false;
+  const values = new Float32Array(bias.bytes.slice().buffer);
+  return free.every((label) => (values[label] ?? 0) <= FREE);
 }
 
 /** The same numbers as another program stores them. */

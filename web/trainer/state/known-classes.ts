@@ -7,11 +7,8 @@ import type { Program } from "../program/program.ts";
 import type { Values } from "../program/samples.ts";
 import { keptOf, type StoredTensor } from "../program/state-spec.ts";
 import { ClassMeans, fartherOf, meanOf, meansIn, sharpnessOf } from "./class-means.ts";
-import { classesOf, NAME_BYTES, written } from "./classes.ts";
+import { classesOf, FREE, NAME_BYTES, written } from "./classes.ts";
 import { Discriminant, type Shrinkage } from "./discriminant.ts";
-
-/** The highest bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
-const FREE = -30_000;
 
 /**
  * So many times the lowest of the others it is at least: then no row that is up to seven times as long as the longest class
@@ -39,6 +36,8 @@ export class KnownClasses {
   private readonly slots: Slot[];
   /** Labels whose weights are others than before. */
   private readonly putLabels = new Set<number>();
+  /** Kinds of slots that were built equal to the weights, as far as they were asked for. */
+  private readonly copying = new Map<string, boolean>();
 
   /** Throws InputError for a program whose last layer is set by steps alone. */
   constructor(
@@ -72,6 +71,10 @@ export class KnownClasses {
 
   /** The state with what was changed. Slots that are of no class, as Adam's count, begin anew where all labels were put. */
   changed(): StoredTensor[] {
+    for (const place of [this.kernel, this.bias, ...this.slots.map((slot) => slot.place)]) {
+      const before = this.tensors.get(place.tensor);
+      if (before) this.tensors.set(place.tensor, { ...before, bytes: place.bytes() });
+    }
     if (this.putLabels.size === this.names.length) {
       const ofClasses = new Set([...this.slots.map(({ place }) => place.tensor), this.head.names]);
       for (const spec of this.program.manifest.stateTensors) {
@@ -191,16 +194,19 @@ export class KnownClasses {
     this.putLabels.add(label);
     this.kernel.put(label, weights);
     this.bias.put(label, Float32Array.of(bias));
-    for (const slot of this.slots) {
-      slot.place.put(label, this.copiesWeights(slot) ? slot.of.row(label) : slot.place.built(label));
+    for (const { kind, of, place } of this.slots) {
+      const copies = this.copying.get(kind) ?? this.copiesWeights(kind);
+      this.copying.set(kind, copies);
+      place.put(label, copies ? of.row(label) : place.built(label));
     }
   }
 
   /**
-   * Whether a slot was built equal to the weights of its parameter. Of weights that were built as zeros that slot tells
-   * nothing, and its like of the layer's other parameter does: where both were zeros, a build refuses such optimizers.
+   * Whether slots of a kind were built equal to the weights of their parameters. Of weights that were built as zeros the
+   * slot tells nothing, and its like of the layer's other parameter does: where both were zeros, a build refuses such
+   * optimizers.
    */
-  private copiesWeights({ kind }: Slot): boolean {
+  private copiesWeights(kind: string): boolean {
     const labels = [...this.names.keys()];
     const told = this.slots.filter(
       (slot) => slot.kind === kind && labels.some((it) => slot.of.built(it).some(Boolean)),
@@ -259,10 +265,13 @@ class Placed {
   readonly width: number;
   /** Where each number of a class is stored, by label. */
   private readonly stored: number[][];
+  /** The numbers as they were built, and as they are. */
+  private readonly initial: Float32Array;
+  private readonly now: Float32Array;
 
   constructor(
-    private readonly program: Program,
-    private readonly tensors: Map<string, StoredTensor>,
+    program: Program,
+    tensors: ReadonlyMap<string, StoredTensor>,
     readonly tensor: string,
     model: ModelTensor,
     readonly axis: number,
@@ -276,28 +285,31 @@ class Placed {
       const row = this.stored[Math.floor(place / inside) % classes];
       if (row) row[Math.floor(place / (inside * classes)) * inside + (place % inside)] = at;
     }
+    const spec = program.manifest.stateTensors.find((each) => each.tensor === tensor);
+    const numbersIn = (bytes?: Bytes) => new Float32Array((bytes ?? new Uint8Array()).slice().buffer);
+    this.initial = numbersIn(spec && program.initial(spec));
+    this.now = numbersIn(tensors.get(tensor)?.bytes);
   }
 
   /** The numbers of a class as they were built. */
   built(label: number): Float32Array {
-    const spec = this.program.manifest.stateTensors.find((each) => each.tensor === this.tensor);
-    return spec ? this.rowIn(this.program.initial(spec), label) : new Float32Array();
+    return this.rowIn(this.initial, label);
   }
 
   row(label: number): Float32Array {
-    return this.rowIn(this.tensors.get(this.tensor)?.bytes ?? new Uint8Array(), label);
-  }
-
-  private rowIn(bytes: Bytes, label: number): Float32Array {
-    const numbers = new Float32Array(bytes.slice().buffer);
-    return Float32Array.from(this.stored[label] ?? [], (at) => numbers[at] ?? 0);
+    return this.rowIn(this.now, label);
   }
 
   put(label: number, row: Float32Array): void {
-    const before = this.tensors.get(this.tensor);
-    if (!before) return;
-    const numbers = new Float32Array(before.bytes.slice().buffer);
-    for (const [i, at] of (this.stored[label] ?? []).entries()) numbers[at] = row[i] ?? 0;
-    this.tensors.set(this.tensor, { ...before, bytes: bytesOf(numbers) });
+    for (const [i, at] of (this.stored[label] ?? []).entries()) this.now[at] = row[i] ?? 0;
+  }
+
+  /** The whole tensor as it is. */
+  bytes(): Bytes {
+    return bytesOf(this.now.slice());
+  }
+
+  private rowIn(numbers: Float32Array, label: number): Float32Array {
+    return Float32Array.from(this.stored[label] ?? [], (at) => numbers[at] ?? 0);
   }
 }

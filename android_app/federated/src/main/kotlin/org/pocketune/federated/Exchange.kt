@@ -59,6 +59,9 @@ internal class Exchange(program: Program, bound: Double? = null, patterns: List<
 
     val identity: String = program.manifest.federatedIdentity(personal.keys)
 
+    /** What a server may name: that, or the one that has the labels in it whatever is personal, which says all the more. */
+    val accepted: Set<String> = setOf(identity, program.manifest.federatedIdentity())
+
     /** Tensors of the program that stay here: those that are personal, and with a last layer that has room for classes their names. */
     val atHome: Set<String> =
         personal.values.mapTo(LinkedHashSet()) { it.tensor } + listOfNotNull(namesAtHome(program.manifest.head, personal::containsKey))

@@ -146,7 +146,7 @@ class Participant private constructor(
 
     private fun plan(config: Map<String, Any>): RoundPlan {
         val asked = config["program"]
-        if (asked != identity) {
+        if (asked !in exchange.accepted) {
             val what = if (asked == null) "no program" else "the program ${asked.toString().take(SHOWN)}"
             throw RefusedRoundException(
                 "the server's config names $what, and this client has ${identity.take(SHOWN)}: both need the same build of " +

@@ -6,6 +6,7 @@ import kotlin.test.assertContains
 import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
 import kotlin.test.assertFalse
+import kotlin.test.assertNotEquals
 import kotlin.test.assertTrue
 import kotlinx.coroutines.runBlocking
 import kotlinx.serialization.json.Json
@@ -135,7 +136,9 @@ class OptionsTest {
                 suspend fun judged(arrays: Map<String, Tensor>) =
                     participant.evaluate(arrays, config, Recorded.rows, emptyMap()).getValue("loss").toDouble()
                 assertEquals(wanted.getValue("before").jsonPrimitive.double, judged(sent), 1e-4)
-                val trained = participant.train(sent, config, Recorded.rows, emptyMap())
+                val byLabels = room.manifest.federatedIdentity() // of a server that does not know what is personal
+                assertNotEquals(participant.identity, byLabels)
+                val trained = participant.train(sent, config + ("program" to byLabels), Recorded.rows, emptyMap())
                 assertEquals(wanted.getValue("after").jsonPrimitive.double, judged(trained.arrays), 1e-4)
             }
             trainer.addClass("another")

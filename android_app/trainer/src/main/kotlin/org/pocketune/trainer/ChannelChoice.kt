@@ -15,6 +15,12 @@ internal class ChannelChoice(private val program: Program) {
         }
     }
 
+    /** Which channels train, by weight, in order. */
+    fun trained(state: List<StoredTensor>): Map<String, IntArray> {
+        val tensors = state.associateBy { it.name }
+        return choices.associate { it.weight to tensors.getValue(it.indices).ints() }
+    }
+
     /** As many channels as train that have the most information, in order; of equal ones the first. */
     fun largest(information: Map<String, DoubleArray>): Map<String, IntArray> = choices.associate { choice ->
         val each = information.getValue(choice.weight)

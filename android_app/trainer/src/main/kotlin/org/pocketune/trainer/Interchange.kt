@@ -219,6 +219,9 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
     for (output in ofOtherClasses(there, here)) { // the rows of its last layer mean nothing here
         found.keys -= output.parameters.flatMap { keptOf(it, here.tensors) }.map { it.tensor }.toSet()
     }
+    if (here.head == null) { // a class that there is not would have a loss of 30,000 here
+        found.keys -= layerOfFreeClasses(stored, there).flatMap { keptOf(it, here.tensors) }.map { it.tensor }.toSet()
+    }
     for (choice in if (isPart) here.choices else emptyList()) { // a change means nothing beside other channels or weights
         val pair = listOf(choice.indices) + keptOf(choice.change, here.tensors).map { it.tensor }
         val channels = found[choice.indices]
@@ -238,6 +241,26 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
     }
     return found.values.toList()
 }
+
+/**
+ * The weights of a last layer with rows of classes that there are not, by the state's names; none without. A file does not
+ * say which layer it is: it is that whose bias is the one of free classes.
+ */
+private fun layerOfFreeClasses(stored: Map<String, StoredTensor>, there: StateSpec): List<String> {
+    val names = there.tensors.find { it.name == CLASS_NAMES } ?: return emptyList()
+    val rows = stored.getValue(names.tensor).ints()
+    val count = names.shape[0]
+    val free = (0 until count).filter { rows[it * (rows.size / count)] == 0 }
+    val weights = there.tensors.filter { !it.slot }
+    val bias = weights.find { it.shape == listOf(count) && isOfFree(stored.getValue(it.tensor), free) }
+    if (free.isEmpty() || bias == null) return emptyList()
+    val layer = bias.name.replace(Regex("[^/.]*$"), "")
+    return weights.filter { it.name.startsWith(layer) && count in (it.model?.shape ?: it.shape) }.map { it.name }
+}
+
+/** Whether a bias is that of classes that there are not, at all labels of these. */
+private fun isOfFree(bias: StoredTensor, free: List<Int>): Boolean =
+    bias.dtype == Dtype.FLOAT32 && free.all { bias.bytes.getFloat(it * Float.SIZE_BYTES) <= FREE }
 
 /** The tensors of a state of the program itself: they lie as it stores them, whether or not it says how. */
 private fun ofSameProgram(stored: Map<String, StoredTensor>, here: StateSpec): List<StoredTensor> = here.tensors.mapNotNull { own ->

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
 /** The highest bias of a class that there is not: its share of a softmax is 0 exactly, and so is every gradient. */
-private const val FREE = -30000f
+internal const val FREE = -30000f
 
 /**
  * So many times the lowest of the others it is at least: then no row that is up to seven times as long as the longest class
@@ -37,6 +37,7 @@ internal class KnownClasses(private val program: Program, private val state: Lis
 
     /** The state with what was changed. Slots that are of no class, as Adam's count, begin anew where all labels were put. */
     fun changed(): List<StoredTensor> {
+        for (place in listOf(kernel, bias) + slots.map { it.place }) tensors[place.tensor] = place.stored()
         if (put.size == names.size) {
             val ofClasses = slots.map { it.place.tensor } + listOfNotNull(head.names)
             for (spec in manifest.stateTensors.filter { it.slot && it.tensor !in ofClasses }) {
@@ -150,15 +151,18 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         put += label
         kernel.put(label, weights)
         this.bias.put(label, floatArrayOf(bias))
-        for (slot in slots) slot.place.put(label, if (copiesWeights(slot)) slot.of.row(label) else slot.place.built[label])
+        for (slot in slots) slot.place.put(label, if (slot.kind in copying) slot.of.row(label) else slot.place.built[label])
     }
 
+    /** Kinds of slots that were built equal to the weights of their parameters. */
+    private val copying: Set<String> by lazy { slots.map { it.kind }.filter(::copiesWeights).toSet() }
+
     /**
-     * Whether a slot was built equal to the weights of its parameter. Of weights that were built as zeros that slot tells
-     * nothing, and its like of the layer's other parameter does: where both were zeros, a build refuses such optimizers.
+     * Whether slots of a kind were. Of weights that were built as zeros the slot tells nothing, and its like of the layer's
+     * other parameter does: where both were zeros, a build refuses such optimizers.
      */
-    private fun copiesWeights(slot: Slot): Boolean {
-        val told = slots.filter { it.kind == slot.kind && it.of.built.any { row -> row.any { number -> number != 0f } } }
+    private fun copiesWeights(kind: String): Boolean {
+        val told = slots.filter { it.kind == kind && it.of.built.any { row -> row.any { number -> number != 0f } } }
         return told.isNotEmpty() && told.all { it.place.built.indices.all { at -> it.place.built[at].contentEquals(it.of.built[at]) } }
     }
 
@@ -223,36 +227,43 @@ internal class KnownClasses(private val program: Program, private val state: Lis
         val width = model.shape.product().toInt() / classes
 
         /** Where each number of a class is stored, by label. */
-        private val stored: List<IntArray> = run {
+        private val at: List<IntArray> = run {
             val inside = model.shape.drop(axis + 1).product().toInt()
             val found = List(classes) { IntArray(width) }
-            ViewStep.places(model).forEachIndexed { at, place ->
+            ViewStep.places(model).forEachIndexed { i, place ->
                 val label = place / inside % classes
-                found[label][place / (inside * classes) * inside + place % inside] = at
+                found[label][place / (inside * classes) * inside + place % inside] = i
             }
             found
         }
 
         /** The rows as they were built, by label. */
         val built: List<FloatArray> by lazy {
-            val initial = program.initial(manifest.stateTensors.first { it.tensor == tensor })
+            val initial = numbersIn(program.initial(manifest.stateTensors.first { it.tensor == tensor }))
             List(classes) { row(initial, it) }
         }
 
-        fun row(label: Int): FloatArray = row(tensors.getValue(tensor).bytes, label)
+        /** The numbers as they are. */
+        private val now = numbersIn(tensors.getValue(tensor).bytes)
 
-        private fun row(bytes: ByteBuffer, label: Int): FloatArray {
-            val numbers = bytes.between(0, bytes.limit()).asFloatBuffer()
-            return FloatArray(width) { numbers.get(stored[label][it]) }
-        }
+        fun row(label: Int): FloatArray = row(now, label)
 
-        fun put(label: Int, row: FloatArray) {
+        private fun row(numbers: FloatArray, label: Int) = FloatArray(width) { numbers[at[label][it]] }
+
+        fun put(label: Int, row: FloatArray) = row.forEachIndexed { i, number -> now[at[label][i]] = number }
+
+        /** The whole tensor as it is. */
+        fun stored(): StoredTensor {
             val before = tensors.getValue(tensor)
             val bytes = ByteBuffer.allocate(before.bytes.limit()).order(ByteOrder.LITTLE_ENDIAN)
-            bytes.put(before.bytes.between(0, before.bytes.limit())).rewind()
-            row.forEachIndexed { i, number -> bytes.putFloat(stored[label][i] * Float.SIZE_BYTES, number) }
-            tensors[tensor] = StoredTensor(before.name, before.dtype, before.shape, bytes)
+            bytes.asFloatBuffer().put(now)
+            return StoredTensor(before.name, before.dtype, before.shape, bytes)
         }
+    }
+
+    private fun numbersIn(bytes: ByteBuffer): FloatArray {
+        val numbers = bytes.between(0, bytes.limit()).asFloatBuffer()
+        return FloatArray(numbers.remaining()).also(numbers::get)
     }
 
     private fun read(tensor: StoredTensor): MutableList<String> = tensor.ints().toList().chunked(WORDS).map { row ->

@@ -76,10 +76,10 @@ class Trainer private constructor(
             if (given.heldOut.isNotEmpty()) inputs.checkJudged(given.heldOut, "heldOut")
             inputs.check(given.plan)
             inputs.checkEpoch(Curriculum(given.samples, given.plan, manifest.batch).rows)
-            owner.run { classes.checkKnown(samples + given.heldOut + given.plan.replay?.samples.orEmpty()) }
             personal.checkReplaceable()
             if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
-            try {
+            try { // from here on no class is forgotten
+                owner.run { classes.checkKnown(samples + given.heldOut + given.plan.replay?.samples.orEmpty()) }
                 val shop = Workshop(program, engine, personal, checkpoints, gate, owner, ::checkGoesOn)
                 Training(shop, given, this).run()
             } finally {
@@ -188,9 +188,12 @@ class Trainer private constructor(
         redraw { ChannelChoice(program).largest(information) }
     }
 
-    /** Lets other channels train, and returns them. */
-    private fun redraw(chosen: RedrawnChannels.() -> Map<String, IntArray>): Map<String, IntArray> =
-        with(RedrawnChannels(program)) { chosen().also { engine.write(redrawn(engine.read(), it)) } }
+    /** Lets other channels train, and returns those of all weights. */
+    private fun redraw(chosen: RedrawnChannels.() -> Map<String, IntArray>): Map<String, IntArray> {
+        val state = with(RedrawnChannels(program)) { redrawn(engine.read(), chosen()) }
+        engine.write(state)
+        return ChannelChoice(program).trained(state)
+    }
 
     /**
      * What each class is called, by label; null where there is room for one. Throws [InputException] for a program whose

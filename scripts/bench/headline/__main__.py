@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,6 +55,7 @@ def main() -> None:
     sides = tuple(dict.fromkeys(("full", *(asked.side or SIDES))))
     commit, changed = checkout()
     result: dict[str, Any] = {"date": f"{date.today()}", "commit": commit, "changed": changed, "machine": machine()}
+    result["versions"] = {name: version(name) for name in ("keras", "tensorflow", "torch")}
     result["about"] = {name: TASKS[name].about for name in asked.task or TASKS}
     rows: list[dict[str, Any]] = []
     for name in result["about"]:

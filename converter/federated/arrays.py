@@ -78,8 +78,8 @@ class Exchange:
 
     Attributes:
         identity: what the programs of all clients have in common, see `identity_of`.
-        accepted: what a server may name as the program: that, or the one that has the labels in it whatever is personal,
-            by which programs have all the more in common.
+        accepted: what a server may name as the program: that, or the one that has the labels in it whatever is
+            personal, by which programs have all the more in common.
         trained: the trained tensors and statistics that are shared, by the model's names.
         personal: those that stay at home.
         slots: those of the optimizer for what is shared, which stay at home unless the server sends them; FedProx's are

@@ -22,9 +22,9 @@ _COLUMNS = (
 _BOTTOM = """
 `before` and `after`: accuracy on held-out rows, before the training and after it; a new classifier is random before.
 `program`: the file, with the frozen weights. `memory`: the predicted activations of a step, and trained weights with
-Adam's two slots, without packed frozen weights and the process itself ([all parts](cli.md#results)). `step`: CPU time of a step of 8 rows, nothing cached. `training`: CPU time of all epochs, the frozen
-first layers once a sample. [accuracy.md](accuracy.md) compares schemes over several choices of samples; here there is
-one choice.
+Adam's two slots, without packed frozen weights and the process itself ([all parts](cli.md#results)). `step`: CPU time
+of a step of 8 rows, nothing cached. `training`: CPU time of all epochs, the frozen first layers once a sample.
+[accuracy.md](accuracy.md) compares schemes over several choices of samples; here there is one choice.
 """
 
 

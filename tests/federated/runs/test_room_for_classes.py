@@ -70,7 +70,7 @@ def test_a_personal_layer_keeps_the_classes_that_were_added_to_it(tmp_path: Path
         assert session.add_class("five") == OWN
         session.save(own)
         wanted = _known(session.parameters(), OWN + 1)
-    named = identity(program, ["last/*"]), identity(program)  # the second is of a server that knows of no personal layer
+    named = identity(program, ["last/*"]), identity(program)  # a server that knows of no personal layer sends that
     assert named[0] != named[1]
     with TrainingSession(program) as session:
         arrays = Exchange(read_program(program), personal=["last/*"]).sent(session.state())

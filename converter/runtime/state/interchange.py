@@ -143,8 +143,8 @@ def carried(
         layer = {t.tensor for name in output.parameters for t in kept_of(name, here.tensors)}
         found = {name: array for name, array in found.items() if name not in layer}
     if here.head is None:  # a class that there is not would have a loss of 30,000 here
-        left = {t.tensor for name in _layer_of_free_classes(tensors, there) for t in kept_of(name, here.tensors)}
-        found = {name: array for name, array in found.items() if name not in left}
+        free = {t.tensor for name in _layer_of_free_classes(tensors, there) for t in kept_of(name, here.tensors)}
+        found = {name: array for name, array in found.items() if name not in free}
     for choice in here.choices if partly else ():  # a change means nothing beside other channels, or another weight
         pair = choice.indices, *(t.tensor for t in kept_of(choice.change, here.tensors))
         weight = [t.tensor for t in here.tensors if t.name == choice.weight]

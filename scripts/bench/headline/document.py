@@ -64,7 +64,11 @@ def document(result: dict[str, Any], again: dict[str, Any], arm64: dict[str, Any
     both = {
         base: {row[:2]: row[2:] for row in in_both(*runs, base) if row[1] in OURS} for base in ("keras", "tensorflow")
     }
-    given = {"tasks": of_tasks(result), "both": both, "most": {base: most(found) for base, found in both.items()}}
+    by_task: dict[str, dict[Any, tuple[float, float]]] = {}
+    for of, factors in both["keras"].items():
+        by_task.setdefault(of[0], {})[of] = factors
+    given: dict[str, Any] = {"most_of_tasks": {task: most(found) for task, found in by_task.items()}}
+    given |= {"tasks": of_tasks(result), "both": both, "most": {base: most(found) for base, found in both.items()}}
     given |= {"arm64": of_tasks(arm64), "cpu": arm64["cpu"]}
     return template.render(**result, **given, sooner=sooner, drawn=DRAWN)
 

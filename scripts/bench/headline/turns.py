@@ -1,8 +1,8 @@
 """Has the sides of a task take turns: what is divided by one another was measured within the same minutes.
 
 A machine that others use too is a quarter quicker in one hour than in another. Measured one side after the other, the
-same two sides give a ratio that is a quarter larger on another day. Choice by choice it was within 7% for what takes
-20 ms or more (activities, two runs); what takes 2 to 4 ms depends on the core's caches, and still differed by 26%.
+same two sides give a ratio that is a quarter larger on another day. Choice by choice, with memory kept
+(`KEPT_MEMORY`), two runs of seven tasks differed by 5% at most, but for Keras' own 26% in one of them.
 """
 
 from __future__ import annotations

@@ -267,7 +267,8 @@ def _layer_of_free_classes(tensors: Mapping[str, np.ndarray], there: StateSpec) 
 
     A file does not say which layer it is: it is that whose bias is the one of free classes.
     """
-    names = next((tensor.tensor for tensor in there.tensors if tensor.name == class_names.TENSOR), None)
+    kept = (t for t in there.tensors if t.name == class_names.TENSOR and t.dtype == "int32" and len(t.shape) == 2)
+    names = next((tensor.tensor for tensor in kept), None)
     free = np.zeros(0, bool) if names is None else tensors[names][:, 0] == 0
     weights = [tensor for tensor in there.tensors if not tensor.slot]
     biases = [t.name for t in weights if t.shape == free.shape and (tensors[t.tensor][free] <= class_names.FREE).all()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Mapping
@@ -18,7 +19,11 @@ import converter
 import jax_frontend
 from converter import Channels
 from converter.driver.program import Program
+from converter.program import class_names
+from converter.program.file import read_program
+from converter.program.manifest import StateTensor
 from converter.runtime import StateWarning, TrainingSession
+from converter.runtime.state.interchange import StateSpec, carried
 from converter.runtime.state.state_file import ForeignState
 from converter.support.errors import UsageError
 from tests.runtime.state.test_state_file import packed_in_version_1
@@ -357,3 +362,13 @@ def test_a_last_layer_is_taken_over_with_the_names_of_its_classes_or_not_at_all(
     with TrainingSession(of_seven.data) as session:
         taken = session.restore(tmp_path / "room.state", adopt="matching")
         assert {"head/kernel", "head/bias"} <= set(taken.adopted)
+
+
+@pytest.mark.parametrize("names", [np.zeros(7, np.int32), np.zeros((7, 16), np.float32)], ids=["flat", "float"])
+def test_a_tensor_that_has_the_name_alone_says_nothing_of_classes(names: np.ndarray) -> None:
+    program = converter.build(model(params=weights(classes=7)), update="head", batch=ROWS, optimizer="sgd", check=False)
+    here = StateSpec.of(read_program(program.data))
+    called = StateTensor(class_names.TENSOR, names.shape, names.dtype.name, slot=False)
+    there = dataclasses.replace(here, program="another", tensors=(*here.tensors, called))
+    found = carried({**here.built, class_names.TENSOR: names}, there, here, partly=True)
+    assert found.keys() == here.built.keys()

@@ -256,7 +256,7 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
  */
 function layerOfFreeClasses(stored: ReadonlyMap<string, StoredTensor>, there: StateSpec): string[] {
   const names = there.tensors.find((tensor) => nameOf(tensor) === CLASS_NAMES);
-  if (!names) return [];
+  if (names?.dtype !== "int32" || names.shape.length !== 2) return [];
   const [count = 0, words = 0] = names.shape;
   const rows = new Int32Array((stored.get(names.tensor)?.bytes ?? new Uint8Array()).slice().buffer);
   const free = Array.from({ length: count }, (_, label) => label).filter((label) => rows[label * words] === 0);

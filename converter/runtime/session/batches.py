@@ -68,12 +68,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Batches of a program's size out of batches of any size, again for each epoch.
-
-    Attributes:
-        begun: epochs that were begun.
-        skipping: none of a stream's rows are known, and left out.
-    """
+    """Batches of a program's size out of batches of any size, again for each epoch."""
 
     skipping: Skipping | None = None
 
@@ -95,7 +90,7 @@ class Batches:
                 "that can be iterated again (a list, a Dataset, a DataLoader), or epochs=1",
                 page="sessions",
             )
-        self._source, self._check, self._size, self.begun = source, check, size, 0
+        self._source, self._check, self._size = source, check, size
 
     @property
     def per_epoch(self) -> int | None:
@@ -103,11 +98,10 @@ class Batches:
         return None
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
-        """Return the batches of an epoch, each of `size` rows but for the last; what is no batch is a UsageError."""
-        self.begun = epoch + 1
-        return self._filled()
+        """Yield the batches of an epoch, each of `size` rows but for the last.
 
-    def _filled(self) -> Iterator[Batch]:
+        Raises UsageError for what is no batch.
+        """
         waiting: Examples | None = None
         for rows in _checked(self._source, self._check):
             waiting = rows if waiting is None else Examples.joined([waiting, rows])
@@ -142,7 +136,6 @@ class Shuffled:
     Attributes:
         rows: how many an epoch has.
         per_epoch: steps of an epoch.
-        begun: epochs that were begun.
         skipping: which rows do not come; None where all do.
     """
 
@@ -176,12 +169,10 @@ class Shuffled:
         self._drawn = int(len(self._rows) * share / (1 - share) + 0.5) if len(self._replayed) else 0
         self.rows = len(self._rows) + self._drawn
         self.per_epoch: int | None = -(-self.rows // size)
-        self.begun = 0
         self.skipping = None if skip is None else Skipping(skip, self._examples.arrays["weight"], order.last)
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         """Return the batches of an epoch."""
-        self.begun = epoch + 1
         seed, number, shuffle = self._order.seed, self._order.first + epoch, self._order.shuffle
         places = mixed_order(seed, number, len(self._rows), len(self._replayed), self._drawn, shuffle)
         rows = np.concatenate([self._rows, self._replayed])[places]

@@ -283,7 +283,7 @@ class TrainingSession(KnownClasses, TrainedChannels):
             batches=feed.batches,
             epochs=epochs,
             first=initial_epoch,
-            begin=partial(self._begin_epoch, order=order, redraw=redraw),
+            begin=partial(self._begin_epoch, order=order, redraw=redraw, counts=seed is None),
             step=partial(self._step, signature=feed.signature),
             rate=rate_of_steps(learning_rate, rate_scale, self.manifest),
             validate=None if judged is None else partial(judge, judged, metrics),
@@ -294,18 +294,17 @@ class TrainingSession(KnownClasses, TrainedChannels):
             listener=listener,
             progress=progress,
         )
-        history = self._ran(loop, drift, patience is not None or roll_back is not None, counts=seed is None)
+        history = self._ran(loop, drift, goes_back=patience is not None or roll_back is not None)
         feed.enter()
         return history | drift.figures
 
-    def _ran(self, loop: Loop, drift: Drift, goes_back: bool, counts: bool) -> dict[str, list[float]]:
+    def _ran(self, loop: Loop, drift: Drift, goes_back: bool) -> dict[str, list[float]]:
         """Return the history of a training that runs to its end.
 
         Args:
             loop: the training.
             drift: what is measured over it.
             goes_back: whether it may end with the state of an earlier epoch.
-            counts: whether the next one goes on from the epochs that it begins.
         """
         self._goes_back = goes_back
         try:
@@ -313,15 +312,22 @@ class TrainingSession(KnownClasses, TrainedChannels):
             history = loop.run()
         finally:
             self._goes_back = False
-            if counts:
-                self._epochs += loop.batches.begun
         with self._lock:
             self._open().check_finite()
         return history
 
-    def _begin_epoch(self, epoch: int, order: Order, redraw: bool) -> None:
-        """Draw the channels of an epoch, where others train in each; the first one has those that it finds."""
+    def _begin_epoch(self, epoch: int, order: Order, redraw: bool, counts: bool) -> None:
+        """Draw the channels of an epoch, where others train in each; the first one has those that it finds.
+
+        Args:
+            epoch: from 0.
+            order: of the rows and epochs.
+            redraw: whether others train in each.
+            counts: whether the next training goes on from the epochs that this one begins.
+        """
         number = order.first + epoch
+        if counts:
+            self._epochs = number + 1
         if redraw and number:
             self._redraw(None, order.seed, number)
 

@@ -247,8 +247,8 @@ private fun carried(tensors: List<StoredTensor>, there: StateSpec, here: StateSp
  * say which layer it is: it is that whose bias is the one of free classes.
  */
 private fun layerOfFreeClasses(stored: Map<String, StoredTensor>, there: StateSpec): List<String> {
-    val isNames = { it: StateTensor -> it.name == CLASS_NAMES && it.dtype == Dtype.INT32 && it.shape.size == 2 }
-    val names = there.tensors.find(isNames) ?: return emptyList()
+    val names = there.tensors.find { it.name == CLASS_NAMES && it.dtype == Dtype.INT32 && it.shape.size == 2 }
+        ?: return emptyList()
     val rows = stored.getValue(names.tensor).ints()
     val count = names.shape[0]
     val free = (0 until count).filter { rows[it * (rows.size / count)] == 0 }
